@@ -1,0 +1,232 @@
+//! The reader's handle: lanes at a glance, and the life of one item as the ledger tells it.
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use super::{Database, DbError, Role};
+use crate::domain::{AttemptState, LeaseToken, OutboxId};
+
+/// Reads.
+#[derive(Debug, Clone)]
+pub struct Auditor {
+    database: Database,
+}
+
+/// One lane at a glance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, sqlx::FromRow)]
+pub struct LaneStatus {
+    /// The lane.
+    pub lane: String,
+    /// Items not ended yet.
+    pub pending: i64,
+    /// Due, and nobody has them.
+    pub due_unleased_count: i64,
+    /// In flight.
+    pub leased_count: i64,
+    /// Held by a worker that did not report in time.
+    pub expired_lease_count: i64,
+    /// Waiting for a person.
+    pub parked_count: i64,
+    /// Due later.
+    pub scheduled_count: i64,
+    /// Behind a FIFO head, or of a paused participant.
+    pub waiting_count: i64,
+    /// The age of the oldest.
+    pub oldest_pending_age_seconds: i64,
+    /// Ended FAILED and not redriven.
+    pub dlq_count: i64,
+    /// The lane is paused.
+    pub paused: bool,
+}
+
+/// What was asked.
+#[derive(Debug, Clone, Serialize, sqlx::FromRow)]
+pub struct InstructionRow {
+    /// The item.
+    pub outbox_id: OutboxId,
+    /// The business instruction.
+    pub instruction_id: String,
+    /// The producer's key.
+    pub idempotency_key: String,
+    /// Whose stream.
+    pub participant_id: String,
+    /// Its number there.
+    pub sequence_id: i64,
+    /// The rail.
+    pub rail_type: String,
+    /// What the rail is told.
+    pub payload: Json<Box<RawValue>>,
+    /// When.
+    pub created_at: DateTime<Utc>,
+    /// The failed item it tries again.
+    pub redrive_of: Option<OutboxId>,
+    /// How often.
+    pub redrive_no: i32,
+}
+
+/// The pending row of a live item.
+#[derive(Debug, Clone, Serialize, sqlx::FromRow)]
+pub struct LiveItem {
+    /// SCHEDULED, DUE, IN_FLIGHT, LEASE_EXPIRED, PARKED, WAITING or PAUSED.
+    pub state: String,
+    /// Outcomes so far, at most 20.
+    pub attempt_count: i32,
+    /// The money may have moved.
+    pub must_inquire: bool,
+    /// When it is due.
+    pub next_attempt_at: DateTime<Utc>,
+    /// Who has it.
+    pub claimed_by: Option<String>,
+    /// Until when.
+    pub lease_expires_at: Option<DateTime<Utc>>,
+}
+
+/// One outcome.
+#[derive(Debug, Clone, Serialize, sqlx::FromRow)]
+pub struct AttemptRow {
+    /// Its number.
+    pub attempt_no: i32,
+    /// How it ended.
+    pub state: AttemptState,
+    /// Nobody knew whether the money moved.
+    pub outcome_unknown: bool,
+    /// When the work began.
+    pub claimed_at: Option<DateTime<Utc>>,
+    /// When it ended.
+    pub completed_at: DateTime<Utc>,
+    /// The rail's reference.
+    pub rail_reference: Option<String>,
+    /// The rail's code.
+    pub rail_code: Option<String>,
+    /// Our code.
+    pub error_code: Option<String>,
+    /// In words.
+    pub error_message: Option<String>,
+    /// How long the rail took.
+    pub latency_ms: Option<i32>,
+    /// Who did it.
+    pub worker_id: String,
+    /// Under which lease.
+    pub lease_token: Option<LeaseToken>,
+}
+
+/// One line of the narrative.
+#[derive(Debug, Clone, Serialize, sqlx::FromRow)]
+pub struct EventRow {
+    /// Its number.
+    pub event_no: i64,
+    /// What happened.
+    pub event_type: String,
+    /// The worker.
+    pub worker_id: Option<String>,
+    /// The person.
+    pub actor: Option<String>,
+    /// The second person.
+    pub approver: Option<String>,
+    /// The database login.
+    pub session_role: String,
+    /// Why.
+    pub reason: Option<String>,
+    /// More.
+    pub details: Json<Box<RawValue>>,
+    /// When.
+    pub created_at: DateTime<Utc>,
+}
+
+/// The life of one item.
+#[derive(Debug, Clone, Serialize)]
+pub struct ItemLife {
+    /// What was asked.
+    pub instruction: InstructionRow,
+    /// Where it stands, in one word.
+    pub state: String,
+    /// Its pending row, while it lives.
+    pub live: Option<LiveItem>,
+    /// Its outcomes, in order.
+    pub attempts: Vec<AttemptRow>,
+    /// What else happened, in order.
+    pub events: Vec<EventRow>,
+}
+
+impl Auditor {
+    pub(super) fn new(database: Database) -> Self {
+        Self { database }
+    }
+
+    /// Every lane at a glance.
+    pub async fn status(&self) -> Result<Vec<LaneStatus>, DbError> {
+        let mut transaction = self.database.begin(Role::Auditor).await?;
+        Ok(sqlx::query_as(
+            "SELECT lane, pending, due_unleased_count, leased_count, expired_lease_count, parked_count, \
+                    scheduled_count, waiting_count, oldest_pending_age_seconds, dlq_count, paused \
+               FROM public.supervisor_outbox_status ORDER BY lane",
+        )
+        .fetch_all(transaction.connection())
+        .await?)
+    }
+
+    /// The items an outbox or instruction id names, oldest first. At most a hundred.
+    pub async fn find(&self, id: &str) -> Result<Vec<OutboxId>, DbError> {
+        let mut transaction = self.database.begin(Role::Auditor).await?;
+        Ok(sqlx::query_scalar(
+            "SELECT outbox_id FROM public.payment_outbox_instructions \
+              WHERE outbox_id = $1 OR instruction_id = $2 ORDER BY created_at, outbox_id LIMIT 100",
+        )
+        .bind(id.parse::<Uuid>().ok())
+        .bind(id)
+        .fetch_all(transaction.connection())
+        .await?)
+    }
+
+    /// The life of one item, or `None` if there is no such item.
+    pub async fn life(&self, item: OutboxId) -> Result<Option<ItemLife>, DbError> {
+        let mut transaction = self.database.begin(Role::Auditor).await?;
+        // One snapshot for all of it: otherwise an item that ends between two reads would seem to have vanished.
+        sqlx::query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            .execute(transaction.connection())
+            .await?;
+        let Some(instruction) = sqlx::query_as::<_, InstructionRow>(
+            "SELECT outbox_id, instruction_id, idempotency_key, participant_id, sequence_id, rail_type, payload, \
+                    created_at, redrive_of, redrive_no \
+               FROM public.payment_outbox_instructions WHERE outbox_id = $1",
+        )
+        .bind(item)
+        .fetch_optional(transaction.connection())
+        .await?
+        else {
+            return Ok(None);
+        };
+        let live: Option<LiveItem> = sqlx::query_as(
+            "SELECT state, attempt_count, must_inquire, next_attempt_at, claimed_by, lease_expires_at \
+               FROM public.outbox_operational_status WHERE outbox_id = $1",
+        )
+        .bind(item)
+        .fetch_optional(transaction.connection())
+        .await?;
+        let attempts: Vec<AttemptRow> = sqlx::query_as(
+            "SELECT attempt_no, state, outcome_unknown, claimed_at, completed_at, rail_reference, rail_code, \
+                    error_code, error_message, latency_ms, worker_id, lease_token \
+               FROM public.payment_outbox_attempts WHERE outbox_id = $1 ORDER BY attempt_no",
+        )
+        .bind(item)
+        .fetch_all(transaction.connection())
+        .await?;
+        let events: Vec<EventRow> = sqlx::query_as(
+            "SELECT event_no, event_type, worker_id, actor, approver, session_role, reason, details, created_at \
+               FROM public.payment_outbox_events WHERE outbox_id = $1 ORDER BY event_no",
+        )
+        .bind(item)
+        .fetch_all(transaction.connection())
+        .await?;
+        let state = match (&live, attempts.iter().find(|a| a.state == AttemptState::Dispatched), attempts.last()) {
+            (Some(live), ..) => live.state.clone(),
+            (None, Some(_), _) => "DISPATCHED".to_owned(),
+            (None, None, Some(_)) => "FAILED".to_owned(),
+            (None, None, None) => "UNKNOWN".to_owned(),
+        };
+        Ok(Some(ItemLife { instruction, state, live, attempts, events }))
+    }
+}

@@ -1,0 +1,133 @@
+//! The signature of every database function Rust calls, and the statement that calls it.
+//!
+//! Declared once, here; `tests/signatures.rs` compares each with the live catalog, so that a changed SQL
+//! signature fails a test and not a night shift. Arguments are passed by name, results are named columns.
+
+/// A function of the public contract.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call {
+    /// Its name in schema `public`.
+    pub function: &'static str,
+    /// Its arguments, as `pg_get_function_arguments` prints them.
+    pub arguments: &'static str,
+    /// Its result, as `pg_get_function_result` prints it.
+    pub result: &'static str,
+    /// The statement that calls it.
+    pub sql: &'static str,
+}
+
+macro_rules! calls {
+    ($($name:ident = $function:literal ($arguments:literal) -> $result:literal, $sql:literal;)*) => {
+        $(#[doc = concat!("Calls `", $function, "`.")]
+        pub const $name: Call = Call { function: $function, arguments: $arguments, result: $result, sql: $sql };)*
+        /// All of them.
+        pub const ALL: &[Call] = &[$($name),*];
+    };
+}
+
+calls! {
+    ENQUEUE_PAYMENT = "enqueue_payment_outbox"
+        ("p_instruction_id text, p_participant_id text, p_idempotency_key text, p_rail_type text, p_payload jsonb, p_traceparent text DEFAULT NULL::text")
+        -> "TABLE(outbox_id uuid, sequence_id bigint, created_at timestamp with time zone, state text, duplicate boolean)",
+        "SELECT * FROM public.enqueue_payment_outbox(p_instruction_id => $1, p_participant_id => $2, p_idempotency_key => $3, p_rail_type => $4, p_payload => $5, p_traceparent => $6)";
+    ENQUEUE_PAYMENTS = "enqueue_payment_outbox_batch"
+        ("p_instruction_ids text[], p_participant_ids text[], p_idempotency_keys text[], p_rail_types text[], p_payloads jsonb[], p_traceparents text[] DEFAULT NULL::text[]")
+        -> "TABLE(item_no integer, outbox_id uuid, sequence_id bigint, created_at timestamp with time zone, state text, duplicate boolean, error_code text, error_message text)",
+        "SELECT * FROM public.enqueue_payment_outbox_batch(p_instruction_ids => $1, p_participant_ids => $2, p_idempotency_keys => $3, p_rail_types => $4, p_payloads => $5, p_traceparents => $6)";
+    CLAIM = "claim_outbox_batch"
+        ("p_batch_size integer, p_worker_id text, p_lease_seconds integer, p_rails text[] DEFAULT NULL::text[], p_due_from timestamp with time zone DEFAULT NULL::timestamp with time zone")
+        -> "TABLE(outbox_id uuid, lease_token uuid, lease_expires_at timestamp with time zone, instruction_id text, participant_id text, sequence_id bigint, idempotency_key text, rail_type text, payload jsonb, attempt_count integer, must_inquire boolean, next_attempt_at timestamp with time zone, created_at timestamp with time zone, redrive_no integer, traceparent text)",
+        "SELECT * FROM public.claim_outbox_batch(p_batch_size => $1, p_worker_id => $2, p_lease_seconds => $3, p_rails => $4, p_due_from => $5)";
+    COMPLETE = "complete_outbox_attempt"
+        ("p_outbox_id uuid, p_lease_token uuid, p_worker_id text, p_state text, p_rail_reference text DEFAULT NULL::text, p_rail_code text DEFAULT NULL::text, p_error_code text DEFAULT NULL::text, p_error_message text DEFAULT NULL::text, p_latency_ms integer DEFAULT NULL::integer, p_retry_delay_seconds integer DEFAULT NULL::integer, p_unknown boolean DEFAULT false")
+        -> "TABLE(attempt_no integer, state outbox_attempt_state, parked boolean)",
+        "SELECT * FROM public.complete_outbox_attempt(p_outbox_id => $1, p_lease_token => $2, p_worker_id => $3, p_state => $4, p_rail_reference => $5, p_rail_code => $6, p_error_code => $7, p_error_message => $8, p_latency_ms => $9, p_retry_delay_seconds => $10, p_unknown => $11)";
+    COMPLETE_BATCH = "complete_outbox_attempts"
+        ("p_worker_id text, p_outbox_ids uuid[], p_lease_tokens uuid[], p_states text[], p_rail_references text[] DEFAULT NULL::text[], p_rail_codes text[] DEFAULT NULL::text[], p_error_codes text[] DEFAULT NULL::text[], p_error_messages text[] DEFAULT NULL::text[], p_latencies_ms integer[] DEFAULT NULL::integer[], p_retry_delays_seconds integer[] DEFAULT NULL::integer[], p_unknowns boolean[] DEFAULT NULL::boolean[]")
+        -> "TABLE(item_no integer, outbox_id uuid, result text, attempt_no integer, state outbox_attempt_state, parked boolean)",
+        "SELECT * FROM public.complete_outbox_attempts(p_worker_id => $1, p_outbox_ids => $2, p_lease_tokens => $3, p_states => $4, p_rail_references => $5, p_rail_codes => $6, p_error_codes => $7, p_error_messages => $8, p_latencies_ms => $9, p_retry_delays_seconds => $10, p_unknowns => $11)";
+    PARK_UNKNOWN = "park_unknown_outbox"
+        ("p_outbox_id uuid, p_lease_token uuid, p_worker_id text, p_rail_reference text DEFAULT NULL::text, p_rail_code text DEFAULT NULL::text, p_error_code text DEFAULT NULL::text, p_error_message text DEFAULT NULL::text, p_latency_ms integer DEFAULT NULL::integer")
+        -> "TABLE(attempt_no integer, state outbox_attempt_state, parked boolean)",
+        "SELECT * FROM public.park_unknown_outbox(p_outbox_id => $1, p_lease_token => $2, p_worker_id => $3, p_rail_reference => $4, p_rail_code => $5, p_error_code => $6, p_error_message => $7, p_latency_ms => $8)";
+    RENEW = "renew_outbox_leases"
+        ("p_worker_id text, p_outbox_ids uuid[], p_lease_tokens uuid[], p_lease_seconds integer")
+        -> "TABLE(outbox_id uuid, renewed boolean, lease_expires_at timestamp with time zone)",
+        "SELECT * FROM public.renew_outbox_leases(p_worker_id => $1, p_outbox_ids => $2, p_lease_tokens => $3, p_lease_seconds => $4)";
+    MARK_SENDING = "mark_outbox_sending"
+        ("p_worker_id text, p_outbox_ids uuid[], p_lease_tokens uuid[]")
+        -> "TABLE(outbox_id uuid, marked boolean)",
+        "SELECT * FROM public.mark_outbox_sending(p_worker_id => $1, p_outbox_ids => $2, p_lease_tokens => $3)";
+    RETURN_UNSENT = "return_unsent_outbox_leases"
+        ("p_worker_id text, p_outbox_ids uuid[], p_lease_tokens uuid[]")
+        -> "TABLE(outbox_id uuid, returned boolean)",
+        "SELECT * FROM public.return_unsent_outbox_leases(p_worker_id => $1, p_outbox_ids => $2, p_lease_tokens => $3)";
+    REPAIR = "repair_expired_leases"
+        ("p_batch_size integer, p_worker_id text")
+        -> "TABLE(outbox_id uuid, attempt_no integer, worker_id text, parked boolean)",
+        "SELECT * FROM public.repair_expired_leases(p_batch_size => $1, p_worker_id => $2)";
+    RECORD_LATE_OUTCOME = "record_late_outcome"
+        ("p_outbox_id uuid, p_lease_token uuid, p_worker_id text, p_state text, p_rail_reference text DEFAULT NULL::text, p_rail_code text DEFAULT NULL::text, p_error_code text DEFAULT NULL::text, p_error_message text DEFAULT NULL::text, p_latency_ms integer DEFAULT NULL::integer")
+        -> "TABLE(event_no bigint, conflict boolean)",
+        "SELECT * FROM public.record_late_outcome(p_outbox_id => $1, p_lease_token => $2, p_worker_id => $3, p_state => $4, p_rail_reference => $5, p_rail_code => $6, p_error_code => $7, p_error_message => $8, p_latency_ms => $9)";
+    RECORD_TERMINAL_BLOCKED = "record_terminal_blocked"
+        ("p_outbox_id uuid, p_lease_token uuid, p_worker_id text")
+        -> "void",
+        "SELECT public.record_terminal_blocked(p_outbox_id => $1, p_lease_token => $2, p_worker_id => $3)";
+    PARK = "park_outbox"
+        ("p_outbox_id uuid, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(outbox_id uuid, state_before text, state_after text, dry_run boolean)",
+        "SELECT * FROM public.park_outbox(p_outbox_id => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5)";
+    RELEASE = "release_outbox"
+        ("p_outbox_id uuid, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(outbox_id uuid, state_before text, state_after text, dry_run boolean)",
+        "SELECT * FROM public.release_outbox(p_outbox_id => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5)";
+    RESOLVE = "resolve_outbox"
+        ("p_outbox_id uuid, p_resolution text, p_actor text, p_reason text, p_rail_reference text DEFAULT NULL::text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(outbox_id uuid, state_before text, state_after text, dry_run boolean)",
+        "SELECT * FROM public.resolve_outbox(p_outbox_id => $1, p_resolution => $2, p_actor => $3, p_reason => $4, p_rail_reference => $5, p_approver => $6, p_dry_run => $7)";
+    REDRIVE = "redrive_outbox"
+        ("p_outbox_id uuid, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(outbox_id uuid, state_before text, state_after text, dry_run boolean, redriven_as uuid, sequence_id bigint)",
+        "SELECT * FROM public.redrive_outbox(p_outbox_id => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5)";
+    SKIP_HEAD = "skip_outbox_head"
+        ("p_participant_id text, p_rail_type text, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(outbox_id uuid, state_before text, state_after text, dry_run boolean)",
+        "SELECT * FROM public.skip_outbox_head(p_participant_id => $1, p_rail_type => $2, p_actor => $3, p_reason => $4, p_approver => $5, p_dry_run => $6)";
+    PAUSE_LANE = "pause_payment_lane"
+        ("p_actor text, p_reason text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(target text, state_before text, state_after text, dry_run boolean)",
+        "SELECT * FROM public.pause_payment_lane(p_actor => $1, p_reason => $2, p_dry_run => $3)";
+    RESUME_LANE = "resume_payment_lane"
+        ("p_actor text, p_reason text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(target text, state_before text, state_after text, dry_run boolean)",
+        "SELECT * FROM public.resume_payment_lane(p_actor => $1, p_reason => $2, p_dry_run => $3)";
+    PAUSE_RAIL = "pause_payment_rail"
+        ("p_rail_type text, p_actor text, p_reason text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(target text, state_before text, state_after text, dry_run boolean)",
+        "SELECT * FROM public.pause_payment_rail(p_rail_type => $1, p_actor => $2, p_reason => $3, p_dry_run => $4)";
+    RESUME_RAIL = "resume_payment_rail"
+        ("p_rail_type text, p_actor text, p_reason text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(target text, state_before text, state_after text, dry_run boolean)",
+        "SELECT * FROM public.resume_payment_rail(p_rail_type => $1, p_actor => $2, p_reason => $3, p_dry_run => $4)";
+    PAUSE_PARTICIPANT = "pause_payment_participant"
+        ("p_participant_id text, p_actor text, p_reason text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(target text, state_before text, state_after text, dry_run boolean)",
+        "SELECT * FROM public.pause_payment_participant(p_participant_id => $1, p_actor => $2, p_reason => $3, p_dry_run => $4)";
+    RESUME_PARTICIPANT = "resume_payment_participant"
+        ("p_participant_id text, p_actor text, p_reason text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(target text, state_before text, state_after text, dry_run boolean)",
+        "SELECT * FROM public.resume_payment_participant(p_participant_id => $1, p_actor => $2, p_reason => $3, p_dry_run => $4)";
+    CONFIGURE_RAIL = "configure_payment_rail"
+        ("p_rail_type text, p_actor text, p_reason text, p_fifo boolean DEFAULT NULL::boolean, p_on_failed text DEFAULT NULL::text, p_marks_sending boolean DEFAULT NULL::boolean")
+        -> "TABLE(rail_type text, fifo boolean, on_failed text, marks_sending boolean, paused boolean)",
+        "SELECT * FROM public.configure_payment_rail(p_rail_type => $1, p_actor => $2, p_reason => $3, p_fifo => $4, p_on_failed => $5, p_marks_sending => $6)";
+    CONFIGURE_LANE = "configure_payment_lane"
+        ("p_actor text, p_reason text, p_record_routine_events boolean DEFAULT NULL::boolean, p_approval_required boolean DEFAULT NULL::boolean, p_approver text DEFAULT NULL::text")
+        -> "TABLE(paused boolean, record_routine_events boolean, approval_required boolean)",
+        "SELECT * FROM public.configure_payment_lane(p_actor => $1, p_reason => $2, p_record_routine_events => $3, p_approval_required => $4, p_approver => $5)";
+    FINGERPRINT = "symphony_fingerprint"
+        ("")
+        -> "text",
+        "SELECT public.symphony_fingerprint()";
+}

@@ -1,0 +1,397 @@
+//! The worker's handle: claim, complete, renew, return, mark, park, repair, and keep late evidence.
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use sqlx::types::Json;
+
+use super::{Database, DbError, Role, calls};
+use crate::domain::{AttemptState, LeaseToken, Outcome, OutboxId};
+
+/// Works items on behalf of one worker.
+#[derive(Debug, Clone)]
+pub struct Executor {
+    database: Database,
+}
+
+/// What to claim.
+#[derive(Debug, Clone)]
+pub struct ClaimRequest<'a> {
+    /// Who claims; unique per incarnation of a process.
+    pub worker_id: &'a str,
+    /// At most this many.
+    pub batch_size: i32,
+    /// For this long.
+    pub lease_seconds: i32,
+    /// Only these rails; `None` for all.
+    pub rails: Option<&'a [String]>,
+    /// The watermark: look only at or after this due time. `None` is a full look.
+    pub due_from: Option<DateTime<Utc>>,
+}
+
+/// The proof that a worker holds an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Lease {
+    /// The item.
+    pub outbox_id: OutboxId,
+    /// The proof.
+    pub lease_token: LeaseToken,
+}
+
+/// Items claimed in one call, in claim order.
+pub type Claim = Vec<ClaimedItem>;
+
+/// One leased item, with all a rail needs.
+#[derive(Debug, Clone, Serialize, sqlx::FromRow)]
+pub struct ClaimedItem {
+    /// The item, and its key to the rail.
+    pub outbox_id: OutboxId,
+    /// The proof of the lease.
+    pub lease_token: LeaseToken,
+    /// When the lease ends, by the database's clock.
+    pub lease_expires_at: DateTime<Utc>,
+    /// The business instruction.
+    pub instruction_id: String,
+    /// Whose stream.
+    pub participant_id: String,
+    /// Its number there.
+    pub sequence_id: i64,
+    /// The producer's key.
+    pub idempotency_key: String,
+    /// The rail.
+    pub rail_type: String,
+    /// What the rail is told, as text.
+    pub payload: Json<Box<RawValue>>,
+    /// Outcomes so far, at most 20.
+    pub attempt_count: i32,
+    /// The money may have moved: ask the rail before sending.
+    pub must_inquire: bool,
+    /// When it was due: the next watermark.
+    pub next_attempt_at: DateTime<Utc>,
+    /// When it was asked for.
+    pub created_at: DateTime<Utc>,
+    /// How often it was redriven.
+    pub redrive_no: i32,
+    /// W3C trace context.
+    pub traceparent: Option<String>,
+}
+
+impl ClaimedItem {
+    /// The lease on it.
+    pub fn lease(&self) -> Lease {
+        Lease { outbox_id: self.outbox_id, lease_token: self.lease_token }
+    }
+}
+
+/// How one dispatch ended.
+#[derive(Debug, Clone)]
+pub struct Completion {
+    /// Which item, under which lease.
+    pub lease: Lease,
+    /// How.
+    pub outcome: Outcome,
+    /// The rail's reference.
+    pub rail_reference: Option<String>,
+    /// The rail's code.
+    pub rail_code: Option<String>,
+    /// Our code for what went wrong.
+    pub error_code: Option<String>,
+    /// In words; never payload contents.
+    pub error_message: Option<String>,
+    /// How long the rail took.
+    pub latency_ms: Option<i32>,
+    /// When to try again; `None` for the standard backoff.
+    pub retry_delay_seconds: Option<i32>,
+}
+
+impl Completion {
+    /// A completion with nothing but its outcome.
+    pub fn new(lease: Lease, outcome: Outcome) -> Self {
+        Self {
+            lease,
+            outcome,
+            rail_reference: None,
+            rail_code: None,
+            error_code: None,
+            error_message: None,
+            latency_ms: None,
+            retry_delay_seconds: None,
+        }
+    }
+}
+
+/// What became of one completion of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum CompletionResult {
+    /// It is in the ledger.
+    Recorded(SettledAttempt),
+    /// P7001: the item had a terminal outcome already.
+    TerminalExists,
+    /// P7002: the lease was lost.
+    LeaseLost,
+    /// P7003: not a state a worker may report.
+    InvalidState,
+    /// The unique index refused a second terminal outcome; recorded as TERMINAL_BLOCKED.
+    TerminalBlocked,
+}
+
+/// A ledger row just written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, sqlx::FromRow)]
+pub struct SettledAttempt {
+    /// Its number.
+    pub attempt_no: i32,
+    /// Its state; FAILED for a retryable outcome at the ceiling.
+    pub state: AttemptState,
+    /// The item now waits for a person.
+    pub parked: bool,
+}
+
+/// The answer to one completion of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct CompletionAnswer {
+    /// The item.
+    pub outbox_id: OutboxId,
+    /// What became of it.
+    pub result: CompletionResult,
+}
+
+/// An item whose expired lease was ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, sqlx::FromRow)]
+pub struct RepairedItem {
+    /// The item.
+    pub outbox_id: OutboxId,
+    /// The number of its ZOMBIE_REQUEUE row.
+    pub attempt_no: i32,
+    /// The worker that was lost.
+    pub worker_id: String,
+    /// It now waits for a person.
+    pub parked: bool,
+}
+
+/// Evidence kept of an outcome that came too late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, sqlx::FromRow)]
+pub struct LateOutcome {
+    /// Its number in the narrative.
+    pub event_no: i64,
+    /// It contradicts the recorded outcome: raise an alarm.
+    pub conflict: bool,
+}
+
+fn ids(leases: &[Lease]) -> Vec<OutboxId> {
+    leases.iter().map(|lease| lease.outbox_id).collect()
+}
+
+fn tokens(leases: &[Lease]) -> Vec<LeaseToken> {
+    leases.iter().map(|lease| lease.lease_token).collect()
+}
+
+impl Executor {
+    pub(super) fn new(database: Database) -> Self {
+        Self { database }
+    }
+
+    /// Lease the next due items.
+    pub async fn claim(&self, request: &ClaimRequest<'_>) -> Result<Claim, DbError> {
+        let mut transaction = self.database.begin(Role::Executor).await?;
+        let items = sqlx::query_as(calls::CLAIM.sql)
+            .bind(request.batch_size)
+            .bind(request.worker_id)
+            .bind(request.lease_seconds)
+            .bind(request.rails)
+            .bind(request.due_from)
+            .fetch_all(transaction.connection())
+            .await?;
+        transaction.commit().await?;
+        Ok(items)
+    }
+
+    /// Write down how one dispatch ended.
+    pub async fn complete(&self, worker_id: &str, completion: &Completion) -> Result<SettledAttempt, DbError> {
+        let mut transaction = self.database.begin(Role::Executor).await?;
+        let settled = sqlx::query_as(calls::COMPLETE.sql)
+            .bind(completion.lease.outbox_id)
+            .bind(completion.lease.lease_token)
+            .bind(worker_id)
+            .bind(completion.outcome.state())
+            .bind(&completion.rail_reference)
+            .bind(&completion.rail_code)
+            .bind(&completion.error_code)
+            .bind(&completion.error_message)
+            .bind(completion.latency_ms)
+            .bind(completion.retry_delay_seconds)
+            .bind(completion.outcome == Outcome::Unknown)
+            .fetch_one(transaction.connection())
+            .await
+            .map_err(DbError::from);
+        match settled {
+            Ok(settled) => {
+                transaction.commit().await?;
+                Ok(settled)
+            }
+            Err(DbError::TerminalBlocked) => {
+                // The refused call took its own trace with it: keep that in a second one.
+                drop(transaction);
+                self.record_terminal_blocked(worker_id, completion.lease).await?;
+                Err(DbError::TerminalBlocked)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Write down how many dispatches ended; one answer each, in the order given.
+    pub async fn complete_batch(
+        &self,
+        worker_id: &str,
+        completions: &[Completion],
+    ) -> Result<Vec<CompletionAnswer>, DbError> {
+        let mut transaction = self.database.begin(Role::Executor).await?;
+        let rows: Vec<CompletionRow> = sqlx::query_as(calls::COMPLETE_BATCH.sql)
+            .bind(worker_id)
+            .bind(completions.iter().map(|c| c.lease.outbox_id).collect::<Vec<_>>())
+            .bind(completions.iter().map(|c| c.lease.lease_token).collect::<Vec<_>>())
+            .bind(completions.iter().map(|c| c.outcome.state()).collect::<Vec<_>>())
+            .bind(completions.iter().map(|c| c.rail_reference.as_deref()).collect::<Vec<_>>())
+            .bind(completions.iter().map(|c| c.rail_code.as_deref()).collect::<Vec<_>>())
+            .bind(completions.iter().map(|c| c.error_code.as_deref()).collect::<Vec<_>>())
+            .bind(completions.iter().map(|c| c.error_message.as_deref()).collect::<Vec<_>>())
+            .bind(completions.iter().map(|c| c.latency_ms).collect::<Vec<_>>())
+            .bind(completions.iter().map(|c| c.retry_delay_seconds).collect::<Vec<_>>())
+            .bind(completions.iter().map(|c| c.outcome == Outcome::Unknown).collect::<Vec<_>>())
+            .fetch_all(transaction.connection())
+            .await?;
+        transaction.commit().await?;
+        rows.into_iter().map(CompletionRow::into_answer).collect()
+    }
+
+    /// Park an item whose outcome is unknown and cannot be settled by asking.
+    pub async fn park_unknown(&self, worker_id: &str, evidence: &Completion) -> Result<SettledAttempt, DbError> {
+        let mut transaction = self.database.begin(Role::Executor).await?;
+        let settled = sqlx::query_as(calls::PARK_UNKNOWN.sql)
+            .bind(evidence.lease.outbox_id)
+            .bind(evidence.lease.lease_token)
+            .bind(worker_id)
+            .bind(&evidence.rail_reference)
+            .bind(&evidence.rail_code)
+            .bind(&evidence.error_code)
+            .bind(&evidence.error_message)
+            .bind(evidence.latency_ms)
+            .fetch_one(transaction.connection())
+            .await?;
+        transaction.commit().await?;
+        Ok(settled)
+    }
+
+    /// Extend leases; answers the items whose lease was lost, and when the others now end.
+    pub async fn renew(
+        &self,
+        worker_id: &str,
+        leases: &[Lease],
+        lease_seconds: i32,
+    ) -> Result<Vec<(OutboxId, Option<DateTime<Utc>>)>, DbError> {
+        let mut transaction = self.database.begin(Role::Executor).await?;
+        let rows: Vec<(OutboxId, bool, Option<DateTime<Utc>>)> = sqlx::query_as(calls::RENEW.sql)
+            .bind(worker_id)
+            .bind(ids(leases))
+            .bind(tokens(leases))
+            .bind(lease_seconds)
+            .fetch_all(transaction.connection())
+            .await?;
+        transaction.commit().await?;
+        Ok(rows.into_iter().map(|(id, renewed, until)| (id, until.filter(|_| renewed))).collect())
+    }
+
+    /// Say that these are about to leave. Send only those answered `true`.
+    pub async fn mark_sending(&self, worker_id: &str, leases: &[Lease]) -> Result<Vec<(OutboxId, bool)>, DbError> {
+        self.lease_flags(calls::MARK_SENDING.sql, worker_id, leases).await
+    }
+
+    /// Give back what was never sent.
+    pub async fn return_unsent(&self, worker_id: &str, leases: &[Lease]) -> Result<Vec<(OutboxId, bool)>, DbError> {
+        self.lease_flags(calls::RETURN_UNSENT.sql, worker_id, leases).await
+    }
+
+    async fn lease_flags(
+        &self,
+        sql: &'static str,
+        worker_id: &str,
+        leases: &[Lease],
+    ) -> Result<Vec<(OutboxId, bool)>, DbError> {
+        let mut transaction = self.database.begin(Role::Executor).await?;
+        let rows = sqlx::query_as(sql)
+            .bind(worker_id)
+            .bind(ids(leases))
+            .bind(tokens(leases))
+            .fetch_all(transaction.connection())
+            .await?;
+        transaction.commit().await?;
+        Ok(rows)
+    }
+
+    /// End expired leases of lost workers.
+    pub async fn repair(&self, worker_id: &str, batch_size: i32) -> Result<Vec<RepairedItem>, DbError> {
+        let mut transaction = self.database.begin(Role::Executor).await?;
+        let rows = sqlx::query_as(calls::REPAIR.sql)
+            .bind(batch_size)
+            .bind(worker_id)
+            .fetch_all(transaction.connection())
+            .await?;
+        transaction.commit().await?;
+        Ok(rows)
+    }
+
+    /// Keep what a rail answered after the lease was lost.
+    pub async fn record_late_outcome(&self, worker_id: &str, late: &Completion) -> Result<LateOutcome, DbError> {
+        let mut transaction = self.database.begin(Role::Executor).await?;
+        let recorded = sqlx::query_as(calls::RECORD_LATE_OUTCOME.sql)
+            .bind(late.lease.outbox_id)
+            .bind(late.lease.lease_token)
+            .bind(worker_id)
+            .bind(late.outcome.state())
+            .bind(&late.rail_reference)
+            .bind(&late.rail_code)
+            .bind(&late.error_code)
+            .bind(&late.error_message)
+            .bind(late.latency_ms)
+            .fetch_one(transaction.connection())
+            .await?;
+        transaction.commit().await?;
+        Ok(recorded)
+    }
+
+    /// Keep the trace of a terminal outcome that the unique index refused.
+    pub async fn record_terminal_blocked(&self, worker_id: &str, lease: Lease) -> Result<(), DbError> {
+        let mut transaction = self.database.begin(Role::Executor).await?;
+        sqlx::query(calls::RECORD_TERMINAL_BLOCKED.sql)
+            .bind(lease.outbox_id)
+            .bind(lease.lease_token)
+            .bind(worker_id)
+            .execute(transaction.connection())
+            .await?;
+        transaction.commit().await
+    }
+}
+
+#[derive(sqlx::FromRow)]
+struct CompletionRow {
+    outbox_id: OutboxId,
+    result: String,
+    attempt_no: Option<i32>,
+    state: Option<AttemptState>,
+    parked: bool,
+}
+
+impl CompletionRow {
+    fn into_answer(self) -> Result<CompletionAnswer, DbError> {
+        let result = match (self.result.as_str(), self.attempt_no, self.state) {
+            ("OK", Some(attempt_no), Some(state)) => {
+                CompletionResult::Recorded(SettledAttempt { attempt_no, state, parked: self.parked })
+            }
+            ("P7001", ..) => CompletionResult::TerminalExists,
+            ("P7002", ..) => CompletionResult::LeaseLost,
+            ("P7003", ..) => CompletionResult::InvalidState,
+            ("TERMINAL_BLOCKED", ..) => CompletionResult::TerminalBlocked,
+            (other, ..) => return Err(DbError::Unexpected { message: format!("completion result {other}") }),
+        };
+        Ok(CompletionAnswer { outbox_id: self.outbox_id, result })
+    }
+}

@@ -1,0 +1,241 @@
+//! The operator's handle: act on items, pause and resume, configure. Every act names its actor and reason.
+
+use serde::Serialize;
+
+use super::{Database, DbError, Role, calls};
+use crate::domain::{Act, OutboxId, Resolution, Switch};
+
+/// Acts on items on behalf of a person.
+#[derive(Debug, Clone)]
+pub struct Operator {
+    database: Database,
+}
+
+/// What an act changed, or would change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, sqlx::FromRow)]
+pub struct ActAnswer {
+    /// The item.
+    pub outbox_id: OutboxId,
+    /// Where it stood.
+    pub state_before: String,
+    /// Where it stands, or would stand.
+    pub state_after: String,
+    /// Nothing was changed.
+    pub dry_run: bool,
+}
+
+/// What a redrive made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, sqlx::FromRow)]
+pub struct RedriveAnswer {
+    /// The failed item, which stays as it is.
+    pub outbox_id: OutboxId,
+    /// Where it stood.
+    pub state_before: String,
+    /// Where it stands, or would stand.
+    pub state_after: String,
+    /// Nothing was changed.
+    pub dry_run: bool,
+    /// The new item.
+    pub redriven_as: Option<OutboxId>,
+    /// Its number in the participant's stream.
+    pub sequence_id: Option<i64>,
+}
+
+/// What a pause or resume changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, sqlx::FromRow)]
+pub struct SwitchAnswer {
+    /// The lane, rail or participant.
+    pub target: String,
+    /// RUNNING or PAUSED.
+    pub state_before: String,
+    /// RUNNING or PAUSED.
+    pub state_after: String,
+    /// Nothing was changed.
+    pub dry_run: bool,
+}
+
+/// What the database knows of a rail.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, sqlx::FromRow)]
+pub struct RailSettings {
+    /// The rail.
+    pub rail_type: String,
+    /// Strict order per participant.
+    pub fifo: bool,
+    /// `block` or `continue`.
+    pub on_failed: String,
+    /// It can neither deduplicate nor be asked.
+    pub marks_sending: bool,
+    /// It is paused.
+    pub paused: bool,
+}
+
+/// The payment lane's switches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, sqlx::FromRow)]
+pub struct LaneSettings {
+    /// The lane is paused.
+    pub paused: bool,
+    /// LEASE_CLAIMED and ATTEMPT_COMPLETED are recorded.
+    pub record_routine_events: bool,
+    /// Resolve, redrive and skip need a second person.
+    pub approval_required: bool,
+}
+
+impl Operator {
+    pub(super) fn new(database: Database) -> Self {
+        Self { database }
+    }
+
+    /// Take a pending item out of the machine's hands.
+    pub async fn park(&self, item: OutboxId, act: &Act) -> Result<ActAnswer, DbError> {
+        self.item_act(calls::PARK.sql, item, act).await
+    }
+
+    /// Give a parked item back to the machine.
+    pub async fn release(&self, item: OutboxId, act: &Act) -> Result<ActAnswer, DbError> {
+        self.item_act(calls::RELEASE.sql, item, act).await
+    }
+
+    async fn item_act(&self, sql: &'static str, item: OutboxId, act: &Act) -> Result<ActAnswer, DbError> {
+        let mut transaction = self.database.begin(Role::Operator).await?;
+        let answer = sqlx::query_as(sql)
+            .bind(item)
+            .bind(&act.actor)
+            .bind(&act.reason)
+            .bind(&act.approver)
+            .bind(act.dry_run)
+            .fetch_one(transaction.connection())
+            .await?;
+        transaction.commit().await?;
+        Ok(answer)
+    }
+
+    /// Settle a parked item by what a person has found out.
+    pub async fn resolve(&self, item: OutboxId, resolution: &Resolution, act: &Act) -> Result<ActAnswer, DbError> {
+        let (word, reference) = match resolution {
+            Resolution::Dispatched { rail_reference } => ("DISPATCHED", Some(rail_reference.as_str())),
+            Resolution::Failed => ("FAILED", None),
+            Resolution::Retry => ("RETRY", None),
+        };
+        let mut transaction = self.database.begin(Role::Operator).await?;
+        let answer = sqlx::query_as(calls::RESOLVE.sql)
+            .bind(item)
+            .bind(word)
+            .bind(&act.actor)
+            .bind(&act.reason)
+            .bind(reference)
+            .bind(&act.approver)
+            .bind(act.dry_run)
+            .fetch_one(transaction.connection())
+            .await?;
+        transaction.commit().await?;
+        Ok(answer)
+    }
+
+    /// Try a FAILED payment again, as a new item that names the old one.
+    pub async fn redrive(&self, item: OutboxId, act: &Act) -> Result<RedriveAnswer, DbError> {
+        let mut transaction = self.database.begin(Role::Operator).await?;
+        let answer = sqlx::query_as(calls::REDRIVE.sql)
+            .bind(item)
+            .bind(&act.actor)
+            .bind(&act.reason)
+            .bind(&act.approver)
+            .bind(act.dry_run)
+            .fetch_one(transaction.connection())
+            .await?;
+        transaction.commit().await?;
+        Ok(answer)
+    }
+
+    /// Let a FIFO lane go on past its head.
+    pub async fn skip_head(&self, participant_id: &str, rail_type: &str, act: &Act) -> Result<ActAnswer, DbError> {
+        let mut transaction = self.database.begin(Role::Operator).await?;
+        let answer = sqlx::query_as(calls::SKIP_HEAD.sql)
+            .bind(participant_id)
+            .bind(rail_type)
+            .bind(&act.actor)
+            .bind(&act.reason)
+            .bind(&act.approver)
+            .bind(act.dry_run)
+            .fetch_one(transaction.connection())
+            .await?;
+        transaction.commit().await?;
+        Ok(answer)
+    }
+
+    /// Stop claiming from a lane, a rail or a participant.
+    pub async fn pause(&self, switch: &Switch, act: &Act) -> Result<SwitchAnswer, DbError> {
+        match switch {
+            Switch::Lane => self.switch(calls::PAUSE_LANE.sql, None, act).await,
+            Switch::Rail(rail) => self.switch(calls::PAUSE_RAIL.sql, Some(rail), act).await,
+            Switch::Participant(id) => self.switch(calls::PAUSE_PARTICIPANT.sql, Some(id), act).await,
+        }
+    }
+
+    /// Claim again from a lane, a rail or a participant.
+    pub async fn resume(&self, switch: &Switch, act: &Act) -> Result<SwitchAnswer, DbError> {
+        match switch {
+            Switch::Lane => self.switch(calls::RESUME_LANE.sql, None, act).await,
+            Switch::Rail(rail) => self.switch(calls::RESUME_RAIL.sql, Some(rail), act).await,
+            Switch::Participant(id) => self.switch(calls::RESUME_PARTICIPANT.sql, Some(id), act).await,
+        }
+    }
+
+    async fn switch(&self, sql: &'static str, target: Option<&str>, act: &Act) -> Result<SwitchAnswer, DbError> {
+        let mut transaction = self.database.begin(Role::Operator).await?;
+        let mut query = sqlx::query_as(sql);
+        if let Some(target) = target {
+            query = query.bind(target);
+        }
+        let answer = query
+            .bind(&act.actor)
+            .bind(&act.reason)
+            .bind(act.dry_run)
+            .fetch_one(transaction.connection())
+            .await?;
+        transaction.commit().await?;
+        Ok(answer)
+    }
+
+    /// Say what the database must know of a rail; `None` leaves a setting as it is.
+    pub async fn configure_rail(
+        &self,
+        rail_type: &str,
+        act: &Act,
+        fifo: Option<bool>,
+        on_failed: Option<&str>,
+        marks_sending: Option<bool>,
+    ) -> Result<RailSettings, DbError> {
+        let mut transaction = self.database.begin(Role::Operator).await?;
+        let settings = sqlx::query_as(calls::CONFIGURE_RAIL.sql)
+            .bind(rail_type)
+            .bind(&act.actor)
+            .bind(&act.reason)
+            .bind(fifo)
+            .bind(on_failed)
+            .bind(marks_sending)
+            .fetch_one(transaction.connection())
+            .await?;
+        transaction.commit().await?;
+        Ok(settings)
+    }
+
+    /// Set the lane's switches; `None` leaves a setting as it is.
+    pub async fn configure_lane(
+        &self,
+        act: &Act,
+        record_routine_events: Option<bool>,
+        approval_required: Option<bool>,
+    ) -> Result<LaneSettings, DbError> {
+        let mut transaction = self.database.begin(Role::Operator).await?;
+        let settings = sqlx::query_as(calls::CONFIGURE_LANE.sql)
+            .bind(&act.actor)
+            .bind(&act.reason)
+            .bind(record_routine_events)
+            .bind(approval_required)
+            .bind(&act.approver)
+            .fetch_one(transaction.connection())
+            .await?;
+        transaction.commit().await?;
+        Ok(settings)
+    }
+}

@@ -1,0 +1,103 @@
+//! Who may do what: the declared matrix. Everything not named here is forbidden.
+//!
+//! `sql/privileges/` grants; this table states. The two are kept apart on purpose, as in double-entry
+//! bookkeeping: `symphony doctor` and the tests compare this table with the live catalog, cell by cell.
+
+/// The owner. Nobody runs as it.
+pub const OWNER: &str = "symphony_control";
+
+/// The roles people and programs act as.
+pub const RUNTIME_ROLES: &[&str] = &[INGEST, EXECUTOR, OPERATOR, APPROVER, READONLY, AUDITOR, AUTH];
+
+const INGEST: &str = "symphony_ingest";
+const EXECUTOR: &str = "symphony_executor";
+const OPERATOR: &str = "symphony_operator";
+const APPROVER: &str = "symphony_approver";
+const READONLY: &str = "symphony_readonly";
+const AUDITOR: &str = "symphony_auditor";
+const AUTH: &str = "symphony_auth";
+
+const ACTS: &[&str] = &[OPERATOR, APPROVER];
+const READS: &[&str] = &[OPERATOR, APPROVER, READONLY, AUDITOR];
+const WORKS_AND_READS: &[&str] = &[EXECUTOR, OPERATOR, APPROVER, READONLY, AUDITOR];
+const NOBODY: &[&str] = &[];
+
+/// Every table and view, and the roles that may SELECT from it. No runtime role has any other privilege on
+/// any of them: no INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER or MAINTAIN.
+pub const TABLES: &[(&str, &[&str])] = &[
+    ("participant_outbox_sequences", NOBODY),
+    ("payment_outbox_instructions", WORKS_AND_READS),
+    ("payment_outbox_pending", WORKS_AND_READS),
+    ("payment_outbox_attempts", WORKS_AND_READS),
+    ("payment_outbox_rails", WORKS_AND_READS),
+    ("payment_outbox_events", READS),
+    ("payment_outbox_paused_participants", READS),
+    ("payment_outbox_blocked_lanes", READS),
+    ("payment_outbox_workers", READS),
+    ("payment_outbox_settings", READS),
+    ("outbox_operational_status", READS),
+    ("payment_outbox_dead_letters", READS),
+    ("supervisor_outbox_status", READS),
+    ("participant_sequence_gaps", READS),
+    ("symphony_schema", &[INGEST, EXECUTOR, OPERATOR, APPROVER, READONLY, AUDITOR]),
+];
+
+/// Every function, and the roles that may EXECUTE it. PUBLIC never may.
+pub const FUNCTIONS: &[(&str, &[&str])] = &[
+    ("enqueue_payment_outbox", &[INGEST]),
+    ("enqueue_payment_outbox_batch", &[INGEST]),
+    ("claim_outbox_batch", &[EXECUTOR]),
+    ("complete_outbox_attempt", &[EXECUTOR]),
+    ("complete_outbox_attempts", &[EXECUTOR]),
+    ("mark_outbox_sending", &[EXECUTOR]),
+    ("park_unknown_outbox", &[EXECUTOR]),
+    ("record_late_outcome", &[EXECUTOR]),
+    ("record_terminal_blocked", &[EXECUTOR]),
+    ("renew_outbox_leases", &[EXECUTOR]),
+    ("repair_expired_leases", &[EXECUTOR]),
+    ("return_unsent_outbox_leases", &[EXECUTOR]),
+    ("park_outbox", ACTS),
+    ("release_outbox", ACTS),
+    ("resolve_outbox", ACTS),
+    ("redrive_outbox", ACTS),
+    ("skip_outbox_head", ACTS),
+    ("pause_payment_lane", ACTS),
+    ("resume_payment_lane", ACTS),
+    ("pause_payment_rail", ACTS),
+    ("resume_payment_rail", ACTS),
+    ("pause_payment_participant", ACTS),
+    ("resume_payment_participant", ACTS),
+    ("configure_payment_rail", ACTS),
+    ("configure_payment_lane", ACTS),
+    ("symphony_fingerprint", &[OPERATOR, APPROVER, AUDITOR]),
+    // Called only by the functions above, which run as the owner.
+    ("backoff", NOBODY),
+    ("bump_participant_outbox_seq", NOBODY),
+    ("leave_payment_lanes", NOBODY),
+    ("lock_held_payments", NOBODY),
+    ("lock_payment_for_act", NOBODY),
+    ("notify_outbox_pending", NOBODY),
+    ("payment_item_state", NOBODY),
+    ("payment_request_defect", NOBODY),
+    ("payment_request_hash", NOBODY),
+    ("pick_due_payments", NOBODY),
+    ("pin_payment_rail", NOBODY),
+    ("place_payment_instruction", NOBODY),
+    ("promote_payment_heads", NOBODY),
+    ("raise_payment_answer", NOBODY),
+    ("record_payment_switch", NOBODY),
+    ("refuse_ledger_change", NOBODY),
+    ("register_payment_rails", NOBODY),
+    ("requeue_expired_payments", NOBODY),
+    ("require_outbox_count", NOBODY),
+    ("require_outbox_id", NOBODY),
+    ("require_parked_payment", NOBODY),
+    ("require_payment_act", NOBODY),
+    ("require_payment_item", NOBODY),
+    ("require_read_committed", NOBODY),
+    ("require_same_length", NOBODY),
+    ("set_aside_waiting_payments", NOBODY),
+    ("settle_payment_attempts", NOBODY),
+    // Absent on PostgreSQL 18, which has its own.
+    ("uuidv7", NOBODY),
+];

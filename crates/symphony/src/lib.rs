@@ -1,0 +1,14 @@
+//! Symphony: a money-grade transactional outbox for PostgreSQL.
+//!
+//! A service writes its state and its intent in one transaction; Symphony carries the intent out and keeps
+//! a ledger nobody can rewrite. The database is the authority: every legal move is a SQL function in
+//! `sql/`, and this library calls them.
+//!
+//! Layout, in reading order:
+//! - [`domain`]: the words — ids, payloads, states, outcomes. No I/O.
+//! - [`schema`]: the embedded `sql/` folder, its order and its hashes.
+//! - [`db`]: the only Rust that names SQL. One handle per role, one error enum, migrations, inspection.
+
+pub mod db;
+pub mod domain;
+pub mod schema;

@@ -1,0 +1,25 @@
+-- complete_outbox_attempt: one dispatch ended; write it down and move the item on.
+--
+-- Moves    leased -> terminal (row deleted) | leased -> scheduled | leased -> parked (unknown at the ceiling)
+-- Caller   symphony_executor
+-- Locks    the pending row
+-- Refuses  P7001 a terminal outcome exists already, P7002 lease lost, P7003 invalid state, P7005 invalid argument
+-- Why      the batch form for one item, raising where that one answers: the two cannot disagree.
+CREATE OR REPLACE FUNCTION public.complete_outbox_attempt(
+    p_outbox_id UUID, p_lease_token UUID, p_worker_id TEXT, p_state TEXT, p_rail_reference TEXT DEFAULT NULL,
+    p_rail_code TEXT DEFAULT NULL, p_error_code TEXT DEFAULT NULL, p_error_message TEXT DEFAULT NULL,
+    p_latency_ms INT DEFAULT NULL, p_retry_delay_seconds INT DEFAULT NULL, p_unknown BOOLEAN DEFAULT false
+) RETURNS TABLE (attempt_no INT, state public.outbox_attempt_state, parked BOOLEAN)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    v_answer RECORD;
+BEGIN
+    PERFORM public.require_outbox_id('p_worker_id', p_worker_id);
+    PERFORM public.require_read_committed();
+    SELECT * INTO v_answer FROM public.settle_payment_attempts(
+        p_worker_id, ARRAY[p_outbox_id], ARRAY[p_lease_token], ARRAY[p_state], ARRAY[p_rail_reference], ARRAY[p_rail_code],
+        ARRAY[p_error_code], ARRAY[p_error_message], ARRAY[p_latency_ms], ARRAY[p_retry_delay_seconds], ARRAY[p_unknown]);
+    PERFORM public.raise_payment_answer(v_answer.result, p_outbox_id);
+    RETURN QUERY SELECT v_answer.attempt_no, v_answer.state, v_answer.parked;
+END $$;

@@ -1,0 +1,34 @@
+-- enqueue_payment_outbox: ask for one payment, inside the caller's own transaction.
+--
+-- Moves    nothing -> pending (due at once)
+-- Caller   symphony_ingest
+-- Locks    the participant's row, until the caller's transaction ends: enqueue last
+-- Refuses  P7004 the key belongs to another request, P7005 invalid argument
+-- Why      new and known look the same to a producer that retries: both answer with the one item.
+CREATE OR REPLACE FUNCTION public.enqueue_payment_outbox(
+    p_instruction_id TEXT, p_participant_id TEXT, p_idempotency_key TEXT, p_rail_type TEXT, p_payload JSONB,
+    p_traceparent TEXT DEFAULT NULL
+) RETURNS TABLE (outbox_id UUID, sequence_id BIGINT, created_at TIMESTAMPTZ, state TEXT, duplicate BOOLEAN)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    v_text   TEXT := p_payload::TEXT;
+    v_defect TEXT := public.payment_request_defect(p_instruction_id, p_participant_id, p_idempotency_key,
+                                                   p_rail_type, p_payload, octet_length(v_text), p_traceparent);
+    v_conflict BOOLEAN;
+BEGIN
+    IF v_defect IS NOT NULL THEN
+        RAISE EXCEPTION '%', v_defect USING ERRCODE = 'P7005';
+    END IF;
+    SELECT placed.outbox_id, placed.sequence_id, placed.created_at, placed.duplicate, placed.conflict
+      INTO outbox_id, sequence_id, created_at, duplicate, v_conflict
+      FROM public.place_payment_instruction(
+               p_instruction_id, p_participant_id, p_idempotency_key, p_rail_type, p_payload,
+               public.payment_request_hash(p_participant_id, p_rail_type, v_text), p_traceparent) placed;
+    IF v_conflict THEN
+        RAISE EXCEPTION 'idempotency key reused: this instruction and key already belong to item %, asked with another participant, rail or payload', outbox_id
+            USING ERRCODE = 'P7004', HINT = 'Repeat the first request unchanged, or choose a new key for a new payment.';
+    END IF;
+    state := CASE WHEN duplicate THEN public.payment_item_state(outbox_id) ELSE 'PENDING' END;
+    RETURN NEXT;
+END $$;

@@ -1,0 +1,73 @@
+-- requeue_expired_payments: end the expired leases of items the caller has locked.
+--
+-- Moves    leased -> scheduled | leased -> parked
+-- Caller   repair_expired_leases and pick_due_payments (takeover); nobody else may
+-- Locks    nothing new: the caller holds the rows
+-- Refuses  nothing
+-- Why      repair and takeover are one code, so both leave the same ledger trace and park alike. A dead
+--          worker may have sent: the item must be inquired after, unless the rail marks before sending
+--          and this one was not marked (provably unsent) or was (nobody can tell: parked). The third
+--          zombie in a row is parked: something about this item kills workers.
+CREATE OR REPLACE FUNCTION public.requeue_expired_payments(p_outbox_ids UUID[], p_repaired_by TEXT, p_delay INTERVAL)
+RETURNS TABLE (outbox_id UUID, attempt_no INT, worker_id TEXT, parked BOOLEAN)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+    v_now TIMESTAMPTZ := clock_timestamp();
+    v_participants TEXT[];
+    v_rails TEXT[];
+BEGIN
+    RETURN QUERY
+    WITH expired AS MATERIALIZED (
+        SELECT p.*, coalesce(rail.marks_sending, false) AS marks_sending,
+               coalesce(trace.last_no, 0) + 1 AS attempt_no, coalesce(trace.zombies, 0) + 1 AS zombies_in_a_row
+          FROM public.payment_outbox_pending p
+          LEFT JOIN public.payment_outbox_rails rail ON rail.rail_type = p.rail_type
+          LEFT JOIN LATERAL (
+              SELECT max(a.attempt_no) AS last_no,
+                     count(*) FILTER (WHERE a.state = 'ZOMBIE_REQUEUE') AS zombies
+                FROM (SELECT t.attempt_no, t.state FROM public.payment_outbox_attempts t
+                       WHERE t.outbox_id = p.outbox_id ORDER BY t.attempt_no DESC LIMIT 2) a) trace ON true
+         WHERE p.outbox_id = ANY (p_outbox_ids)
+    ), judged AS MATERIALIZED (
+        SELECT e.*,
+               (e.zombies_in_a_row >= 3 OR (e.marks_sending AND e.sending_marked_at IS NOT NULL)) AS parked,
+               (e.must_inquire OR NOT e.marks_sending OR e.sending_marked_at IS NOT NULL) AS now_must_inquire
+          FROM expired e
+    ), ledger AS (
+        INSERT INTO public.payment_outbox_attempts
+            (outbox_id, instruction_id, participant_id, sequence_id, idempotency_key, rail_type, attempt_no, state,
+             claimed_at, completed_at, error_code, error_message, worker_id, lease_token)
+        SELECT j.outbox_id, j.instruction_id, j.participant_id, j.sequence_id, j.idempotency_key, j.rail_type,
+               j.attempt_no, 'ZOMBIE_REQUEUE', j.claimed_at, v_now, 'LEASE_EXPIRED',
+               'the worker did not report before its lease ended', j.claimed_by, j.lease_token
+          FROM judged j
+    ), narrative AS (
+        INSERT INTO public.payment_outbox_events (event_type, outbox_id, worker_id, reason, details)
+        SELECT e.event_type, j.outbox_id, p_repaired_by, e.reason,
+               jsonb_build_object('attempt_no', j.attempt_no, 'expired_worker', j.claimed_by,
+                                  'expired_token', j.lease_token, 'lease_expired_at', j.lease_expires_at,
+                                  'marked_sending_at', j.sending_marked_at)
+          FROM judged j CROSS JOIN LATERAL (
+              SELECT 'LEASE_EXPIRED_REPAIRED' AS event_type, 'lease expired' AS reason
+              UNION ALL
+              SELECT 'PARKED', CASE WHEN j.zombies_in_a_row >= 3 THEN 'three workers in a row were lost on this item'
+                                    ELSE 'a worker was lost after it marked the item as sending' END
+               WHERE j.parked) e
+    ), requeued AS (
+        UPDATE public.payment_outbox_pending p
+           SET claimed_by = NULL, lease_token = NULL, lease_expires_at = NULL, claimed_at = NULL, sending_marked_at = NULL,
+               must_inquire = j.now_must_inquire,
+               attempt_count = LEAST(20, GREATEST(p.attempt_count, j.attempt_no)),
+               next_attempt_at = CASE WHEN p_delay IS NULL THEN p.next_attempt_at ELSE v_now + p_delay END,
+               hold = CASE WHEN j.parked THEN 'PARKED'::public.outbox_hold END
+          FROM judged j WHERE p.outbox_id = j.outbox_id
+    )
+    SELECT j.outbox_id, j.attempt_no, j.claimed_by, j.parked FROM judged j ORDER BY j.outbox_id;
+
+    SELECT array_agg(p.participant_id), array_agg(p.rail_type) INTO v_participants, v_rails
+      FROM public.payment_outbox_pending p WHERE p.outbox_id = ANY (p_outbox_ids) AND p.lane_position > 0;
+    IF v_participants IS NOT NULL THEN
+        PERFORM public.promote_payment_heads(v_participants, v_rails);
+    END IF;
+END $$;

@@ -1,0 +1,124 @@
+-- settle_payment_attempts: the one place where a dispatch becomes a ledger row.
+--
+-- Moves    leased -> terminal (row deleted) | leased -> scheduled | leased -> parked
+-- Caller   complete_outbox_attempts, park_unknown_outbox; nobody else may
+-- Locks    the pending rows, in outbox_id order
+-- Refuses  nothing: answers per item; 23505 if an item has a terminal row already
+-- Why      RETRYABLE means surely not executed, so at the ceiling it may become FAILED. But where this or
+--          an earlier try is unknown, FAILED would claim to know that no money moved: it is parked.
+CREATE OR REPLACE FUNCTION public.settle_payment_attempts(
+    p_worker_id TEXT, p_outbox_ids UUID[], p_lease_tokens UUID[], p_states TEXT[],
+    p_rail_references TEXT[], p_rail_codes TEXT[], p_error_codes TEXT[], p_error_messages TEXT[], p_latencies_ms INT[],
+    p_retry_delays_seconds INT[], p_unknowns BOOLEAN[], p_park BOOLEAN DEFAULT false
+) RETURNS TABLE (item_no INT, outbox_id UUID, result TEXT, attempt_no INT, state public.outbox_attempt_state, parked BOOLEAN)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+    v_now       TIMESTAMPTZ := clock_timestamp();
+    v_routine   BOOLEAN := (SELECT s.record_routine_events FROM public.payment_outbox_settings s);
+    v_item_nos  INT[];
+    v_ids       UUID[];
+    v_nos       INT[];
+    v_states    public.outbox_attempt_state[];
+    v_parked    BOOLEAN[];
+    v_lanes     INT;
+    v_lane_participants TEXT[];
+    v_lane_rails        TEXT[];
+    v_lane_positions    BIGINT[];
+BEGIN
+    WITH answered AS MATERIALIZED (
+        SELECT t.* FROM unnest(p_outbox_ids, p_lease_tokens, p_states, p_rail_references, p_rail_codes, p_error_codes,
+                               p_error_messages, p_latencies_ms, p_retry_delays_seconds, p_unknowns)
+               WITH ORDINALITY t(id, token, outcome, rail_reference, rail_code, error_code, error_message, latency_ms,
+                                 retry_delay_seconds, unknown, ordinal)
+         WHERE t.outcome IN ('DISPATCHED', 'RETRYABLE', 'FAILED') AND (t.outcome = 'RETRYABLE' OR t.unknown IS NOT TRUE)
+         ORDER BY t.id
+    ), held AS MATERIALIZED (
+        SELECT a.*, p.*,
+               coalesce((SELECT l.attempt_no FROM public.payment_outbox_attempts l
+                          WHERE l.outbox_id = a.id ORDER BY l.attempt_no DESC LIMIT 1), 0) + 1 AS new_no,
+               (p.must_inquire OR a.unknown IS TRUE) AS maybe_moved,
+               (a.outcome = 'RETRYABLE' AND p.attempt_count >= 20) AS at_ceiling
+          FROM answered a
+         CROSS JOIN LATERAL (
+             SELECT q.instruction_id, q.participant_id, q.sequence_id, q.idempotency_key, q.rail_type, q.attempt_count,
+                    q.lane_position, q.must_inquire, q.claimed_at, q.lease_expires_at
+               FROM public.payment_outbox_pending q
+              WHERE q.outbox_id = a.id AND q.claimed_by = p_worker_id AND q.lease_token = a.token
+              LIMIT 1 FOR UPDATE) p
+         WHERE p.lease_expires_at > clock_timestamp()
+    ), decided AS NOT MATERIALIZED (
+        SELECT h.*, (p_park OR (h.at_ceiling AND h.maybe_moved)) AS parks,
+               CASE WHEN h.at_ceiling AND NOT h.maybe_moved AND NOT p_park THEN 'FAILED'
+                    ELSE h.outcome::public.outbox_attempt_state END AS new_state
+          FROM held h
+    ), ledger AS (
+        INSERT INTO public.payment_outbox_attempts
+            (outbox_id, instruction_id, participant_id, sequence_id, idempotency_key, rail_type, attempt_no, state,
+             outcome_unknown, claimed_at, completed_at, rail_reference, rail_code, error_code, error_message, latency_ms,
+             worker_id, lease_token, created_at)
+        SELECT d.id, d.instruction_id, d.participant_id, d.sequence_id, d.idempotency_key, d.rail_type, d.new_no, d.new_state,
+               coalesce(d.unknown, false), d.claimed_at, v_now, d.rail_reference, d.rail_code,
+               CASE WHEN d.new_state::TEXT <> d.outcome THEN 'RETRY_CEILING' ELSE d.error_code END,
+               CASE WHEN d.new_state::TEXT <> d.outcome
+                    THEN concat_ws(': ', 'no more retries after attempt ' || d.new_no, d.error_code, d.error_message)
+                    ELSE d.error_message END,
+               d.latency_ms, p_worker_id, d.token, v_now
+          FROM decided d
+    ), ended AS (
+        DELETE FROM public.payment_outbox_pending p
+         WHERE p.outbox_id = ANY (ARRAY(SELECT d.id FROM decided d WHERE d.new_state <> 'RETRYABLE'))
+    ), rescheduled AS (
+        UPDATE public.payment_outbox_pending p
+           SET claimed_by = NULL, lease_token = NULL, lease_expires_at = NULL, claimed_at = NULL, sending_marked_at = NULL,
+               attempt_count = LEAST(20, GREATEST(p.attempt_count, d.new_no)),
+               next_attempt_at = v_now + make_interval(secs => GREATEST(0, coalesce(d.retry_delay_seconds, public.backoff(d.new_no)))),
+               must_inquire = d.maybe_moved,
+               hold = CASE WHEN d.parks THEN 'PARKED'::public.outbox_hold END
+          FROM decided d WHERE p.outbox_id = d.id AND d.new_state = 'RETRYABLE'
+    ), narrative AS (
+        INSERT INTO public.payment_outbox_events (event_type, outbox_id, worker_id, reason, details)
+        SELECT 'PARKED', d.id, p_worker_id,
+               CASE WHEN p_park THEN 'the outcome is unknown and cannot be settled by asking'
+                    ELSE 'no more retries, and an outcome is unknown' END,
+               jsonb_build_object('attempt_no', d.new_no, 'error_code', d.error_code, 'rail_code', d.rail_code,
+                                  'rail_reference', d.rail_reference)
+          FROM decided d WHERE d.parks
+        UNION ALL
+        SELECT 'ATTEMPT_COMPLETED', d.id, p_worker_id, NULL, jsonb_build_object('attempt_no', d.new_no, 'state', d.new_state)
+          FROM decided d WHERE v_routine
+    )
+    SELECT array_agg(d.ordinal), array_agg(d.id), array_agg(d.new_no), array_agg(d.new_state), array_agg(d.parks),
+           array_agg(d.participant_id), array_agg(d.rail_type), array_agg(d.lane_position),
+           count(*) FILTER (WHERE d.lane_position > 0)
+      INTO v_item_nos, v_ids, v_nos, v_states, v_parked, v_lane_participants, v_lane_rails, v_lane_positions, v_lanes
+      FROM decided d;
+
+    IF v_lanes > 0 THEN
+        PERFORM public.leave_payment_lanes(array_agg(t.id), array_agg(t.participant_id), array_agg(t.rail_type),
+                                           array_agg(t.lane_position), array_agg(t.state = 'FAILED'))
+           FROM unnest(v_ids, v_lane_participants, v_lane_rails, v_lane_positions, v_states)
+                t(id, participant_id, rail_type, lane_position, state)
+          WHERE t.lane_position > 0;
+    END IF;
+
+    IF cardinality(v_ids) = cardinality(p_outbox_ids) THEN
+        RETURN QUERY SELECT t.item_no, t.outbox_id, 'OK', t.attempt_no, t.state, t.parked
+                       FROM unnest(v_item_nos, v_ids, v_nos, v_states, v_parked) t(item_no, outbox_id, attempt_no, state, parked)
+                      ORDER BY t.item_no;
+        RETURN;
+    END IF;
+    RETURN QUERY
+    SELECT t.ordinal::INT, t.id,
+           CASE WHEN ok.outbox_id IS NOT NULL THEN 'OK'
+                WHEN coalesce(t.outcome NOT IN ('DISPATCHED', 'RETRYABLE', 'FAILED')
+                              OR (t.outcome <> 'RETRYABLE' AND t.unknown IS TRUE), true) THEN 'P7003'
+                WHEN EXISTS (SELECT FROM public.payment_outbox_attempts a
+                              WHERE a.outbox_id = t.id AND a.state IN ('DISPATCHED', 'FAILED')) THEN 'P7001'
+                ELSE 'P7002' END,
+           ok.attempt_no, ok.state, coalesce(ok.parked, false)
+      FROM unnest(p_outbox_ids, p_states, p_unknowns) WITH ORDINALITY t(id, outcome, unknown, ordinal)
+      LEFT JOIN unnest(v_ids, v_nos, v_states, v_parked) ok(outbox_id, attempt_no, state, parked) ON ok.outbox_id = t.id
+     ORDER BY t.ordinal;
+END $$;

@@ -1,0 +1,14 @@
+-- Operators and approvers: the acts, and reading as an auditor does.
+GRANT EXECUTE ON FUNCTION
+    public.park_outbox, public.release_outbox, public.resolve_outbox, public.redrive_outbox, public.skip_outbox_head,
+    public.pause_payment_lane, public.resume_payment_lane, public.pause_payment_rail, public.resume_payment_rail,
+    public.pause_payment_participant, public.resume_payment_participant,
+    public.configure_payment_rail, public.configure_payment_lane
+    TO symphony_operator, symphony_approver;
+GRANT SELECT ON
+    public.payment_outbox_instructions, public.payment_outbox_pending, public.payment_outbox_attempts, public.payment_outbox_events,
+    public.payment_outbox_rails, public.payment_outbox_paused_participants, public.payment_outbox_blocked_lanes,
+    public.payment_outbox_workers, public.payment_outbox_settings,
+    public.outbox_operational_status, public.payment_outbox_dead_letters, public.supervisor_outbox_status,
+    public.participant_sequence_gaps
+    TO symphony_operator, symphony_approver;

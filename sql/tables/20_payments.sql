@@ -1,0 +1,196 @@
+-- The payment lane's tables.
+--
+-- Three shapes, measured against one wide table (docs/PERFORMANCE.md): the instruction is written once and
+-- never again, the pending row is small and hot, the ledger row is narrow and permanent. There are no
+-- foreign keys between them: the functions are the only writers, `symphony audit` proves the relation, and
+-- a foreign key costs about 10 microseconds an item.
+--
+-- Identifiers are COLLATE "C": equality and order by byte, the same on every machine, and twice as fast in
+-- an index as a locale's rules.
+
+-- One gapless stream of numbers per participant. The row lock is held to the producer's commit: that is
+-- what makes a rolled-back enqueue give its number back, and what makes number order commit order.
+CREATE TABLE IF NOT EXISTS public.participant_outbox_sequences (
+    participant_id   TEXT COLLATE "C" CONSTRAINT participant_outbox_sequences_one_stream_per_participant PRIMARY KEY,
+    next_sequence_id BIGINT NOT NULL
+        CONSTRAINT participant_outbox_sequences_start_at_one CHECK (next_sequence_id >= 1)
+) WITH (fillfactor = 50);
+
+-- What was asked. Written once; idempotency and continuity hold forever because this table does.
+CREATE TABLE IF NOT EXISTS public.payment_outbox_instructions (
+    outbox_id       UUID CONSTRAINT payment_outbox_instructions_are_named_once PRIMARY KEY DEFAULT uuidv7(),
+    instruction_id  TEXT COLLATE "C" NOT NULL,
+    idempotency_key TEXT COLLATE "C" NOT NULL,
+    participant_id  TEXT COLLATE "C" NOT NULL,
+    sequence_id     BIGINT NOT NULL,
+    rail_type       TEXT COLLATE "C" NOT NULL,
+    payload         JSONB NOT NULL
+        CONSTRAINT payment_outbox_instructions_carry_an_object CHECK (jsonb_typeof(payload) = 'object'),
+    -- SHA-256 of the request, so that a reused key is recognised even once retention has dropped payloads.
+    request_hash    BYTEA NOT NULL,
+    created_at      TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
+    redrive_of      UUID,
+    redrive_no      INT NOT NULL DEFAULT 0,
+    traceparent     TEXT COLLATE "C",
+    CONSTRAINT payment_outbox_instructions_are_idempotent
+        UNIQUE (instruction_id, idempotency_key, redrive_no),
+    CONSTRAINT payment_outbox_instructions_number_each_stream_once
+        UNIQUE (participant_id, sequence_id),
+    CONSTRAINT payment_outbox_instructions_redrives_name_their_origin
+        CHECK ((redrive_of IS NULL) = (redrive_no = 0))
+);
+-- A failed item is redriven at most once; its redrive may fail and be redriven in turn.
+CREATE UNIQUE INDEX IF NOT EXISTS payment_outbox_instructions_redriven_once
+    ON public.payment_outbox_instructions (redrive_of) WHERE redrive_of IS NOT NULL;
+
+-- The hot queue and the lease record. A claim changes no indexed column, so it is a HOT update: the lease
+-- columns are in no index on purpose (13 -> 9 ms per 500 claims), and fillfactor leaves it the room.
+CREATE TABLE IF NOT EXISTS public.payment_outbox_pending (
+    outbox_id         UUID CONSTRAINT payment_outbox_pending_holds_an_item_once PRIMARY KEY,
+    instruction_id    TEXT COLLATE "C" NOT NULL,
+    participant_id    TEXT COLLATE "C" NOT NULL,
+    sequence_id       BIGINT NOT NULL,
+    idempotency_key   TEXT COLLATE "C" NOT NULL,
+    rail_type         TEXT COLLATE "C" NOT NULL,
+    attempt_count     INT NOT NULL DEFAULT 0
+        CONSTRAINT payment_outbox_pending_attempt_count_is_bounded CHECK (attempt_count BETWEEN 0 AND 20),
+    next_attempt_at   TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
+    created_at        TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
+    claimed_by        TEXT COLLATE "C",
+    lease_token       UUID,
+    lease_expires_at  TIMESTAMPTZ,
+    claimed_at        TIMESTAMPTZ,
+    -- NULL: claimable when due. Otherwise out of the claimable index, for the reason named.
+    hold              public.outbox_hold,
+    -- The place in its FIFO lane (participant, rail). NULL: unordered. 0: an operator skipped it, it has
+    -- left the lane for good. Otherwise its sequence number, or that of the failed item it redrives.
+    lane_position     BIGINT CONSTRAINT payment_outbox_pending_lane_position_is_a_place CHECK (lane_position >= 0),
+    -- The money may have moved already: ask the rail before sending again.
+    must_inquire      BOOLEAN NOT NULL DEFAULT false,
+    -- Set, and committed, before the first byte leaves, for rails that can neither deduplicate nor be asked.
+    sending_marked_at TIMESTAMPTZ,
+    CONSTRAINT payment_outbox_pending_lease_is_whole
+        CHECK (num_nulls(claimed_by, lease_token, lease_expires_at) IN (0, 3)),
+    CONSTRAINT payment_outbox_pending_held_items_are_not_leased
+        CHECK (hold IS NULL OR lease_token IS NULL),
+    CONSTRAINT payment_outbox_pending_only_the_leased_are_sending
+        CHECK (sending_marked_at IS NULL OR lease_token IS NOT NULL)
+) WITH (
+    fillfactor = 40,
+    -- Dead rows are what slows a queue, not depth: vacuum by count, not by share of the backlog.
+    autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 20000,
+    autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_insert_scale_factor = 0.5
+);
+-- Claim order within a rail. The rail leads, so that a paused rail, or one this worker does not serve,
+-- costs nothing however deep it is. outbox_id is time-ordered and breaks ties within a batch.
+CREATE INDEX IF NOT EXISTS payment_outbox_pending_claimable
+    ON public.payment_outbox_pending (rail_type, next_attempt_at, outbox_id) WHERE hold IS NULL;
+-- The order of a FIFO lane; holds rows of FIFO rails only, so other rails do not pay for it.
+CREATE UNIQUE INDEX IF NOT EXISTS payment_outbox_pending_fifo_lane
+    ON public.payment_outbox_pending (participant_id, rail_type, lane_position) WHERE lane_position > 0;
+
+-- The ledger: one row per outcome, the identifying columns copied so that an auditor reads it without joins.
+CREATE TABLE IF NOT EXISTS public.payment_outbox_attempts (
+    attempt_id      UUID NOT NULL DEFAULT gen_random_uuid(),
+    outbox_id       UUID NOT NULL,
+    instruction_id  TEXT COLLATE "C" NOT NULL,
+    participant_id  TEXT COLLATE "C" NOT NULL,
+    sequence_id     BIGINT NOT NULL,
+    idempotency_key TEXT COLLATE "C" NOT NULL,
+    rail_type       TEXT COLLATE "C" NOT NULL,
+    attempt_no      INT NOT NULL CONSTRAINT payment_outbox_attempts_count_from_one CHECK (attempt_no >= 1),
+    state           public.outbox_attempt_state NOT NULL
+        CONSTRAINT payment_outbox_attempts_record_outcomes_only CHECK (state <> 'DISPATCHING'),
+    -- With RETRYABLE only: the money may have moved, nobody knows yet.
+    outcome_unknown BOOLEAN NOT NULL DEFAULT false,
+    claimed_at      TIMESTAMPTZ,
+    completed_at    TIMESTAMPTZ NOT NULL,
+    rail_reference  TEXT,
+    rail_code       TEXT,
+    error_code      TEXT,
+    error_message   TEXT,
+    latency_ms      INT,
+    worker_id       TEXT NOT NULL,
+    -- NULL only where a person, not a worker, settled the item.
+    lease_token     UUID,
+    created_at      TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT payment_outbox_attempts_number_each_outcome_once PRIMARY KEY (outbox_id, attempt_no),
+    CONSTRAINT payment_outbox_attempts_only_retryable_is_unknown
+        CHECK (NOT outcome_unknown OR state = 'RETRYABLE')
+);
+CREATE UNIQUE INDEX IF NOT EXISTS payment_outbox_attempts_one_terminal_per_outbox
+    ON public.payment_outbox_attempts (outbox_id) WHERE state IN ('DISPATCHED', 'FAILED');
+COMMENT ON INDEX public.payment_outbox_attempts_one_terminal_per_outbox IS
+    'Invariant: an item has at most one terminal outcome. The lease prevents a second; this makes it impossible.';
+-- The dead letters; costs nothing until something fails.
+CREATE INDEX IF NOT EXISTS payment_outbox_attempts_failed
+    ON public.payment_outbox_attempts (completed_at) WHERE state = 'FAILED';
+
+-- The narrative beside the ledger: what happened to an item other than an outcome, and who did it.
+CREATE TABLE IF NOT EXISTS public.payment_outbox_events (
+    event_no     BIGINT GENERATED ALWAYS AS IDENTITY
+        CONSTRAINT payment_outbox_events_are_numbered PRIMARY KEY,
+    event_type   TEXT COLLATE "C" NOT NULL
+        CONSTRAINT payment_outbox_events_have_a_known_type CHECK (event_type IN (
+            'LEASE_CLAIMED', 'ATTEMPT_COMPLETED', 'LEASE_EXPIRED_REPAIRED', 'TERMINAL_BLOCKED', 'LATE_OUTCOME',
+            'PARKED', 'RELEASED', 'RESOLVED', 'REDRIVEN', 'SKIPPED', 'PAUSED', 'RESUMED', 'CONFIGURED')),
+    outbox_id    UUID,
+    worker_id    TEXT,
+    -- The person named by the caller, and the database login that made the call: both, always.
+    actor        TEXT,
+    approver     TEXT,
+    session_role TEXT NOT NULL DEFAULT session_user,
+    reason       TEXT,
+    details      JSONB NOT NULL DEFAULT '{}',
+    created_at   TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX IF NOT EXISTS payment_outbox_events_by_item
+    ON public.payment_outbox_events (outbox_id, event_no) WHERE outbox_id IS NOT NULL;
+
+-- What the database must know of a rail. A rail without a row is unordered and running; the first full look
+-- of a claim that meets a new rail writes its row.
+CREATE TABLE IF NOT EXISTS public.payment_outbox_rails (
+    rail_type     TEXT COLLATE "C" CONSTRAINT payment_outbox_rails_are_named_once PRIMARY KEY,
+    fifo          BOOLEAN NOT NULL DEFAULT false,
+    on_failed     TEXT NOT NULL DEFAULT 'block'
+        CONSTRAINT payment_outbox_rails_block_or_continue CHECK (on_failed IN ('block', 'continue')),
+    paused        BOOLEAN NOT NULL DEFAULT false,
+    -- The rail can neither deduplicate nor be asked: workers call mark_outbox_sending before they send.
+    marks_sending BOOLEAN NOT NULL DEFAULT false,
+    updated_at    TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
+);
+
+CREATE TABLE IF NOT EXISTS public.payment_outbox_paused_participants (
+    participant_id TEXT COLLATE "C" CONSTRAINT payment_outbox_paused_participants_are_named_once PRIMARY KEY,
+    paused_at      TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
+);
+
+-- FIFO lanes whose head FAILED. The row stands in the failed head's place until it is redriven or skipped.
+CREATE TABLE IF NOT EXISTS public.payment_outbox_blocked_lanes (
+    participant_id TEXT COLLATE "C" NOT NULL,
+    rail_type      TEXT COLLATE "C" NOT NULL,
+    outbox_id      UUID NOT NULL,
+    lane_position  BIGINT NOT NULL,
+    blocked_at     TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT payment_outbox_blocked_lanes_block_once PRIMARY KEY (participant_id, rail_type)
+);
+
+-- How far each worker has ever claimed. Every leased row is due at or before the furthest of these, so
+-- expired leases are found without an index over the lease columns and without walking the backlog.
+CREATE TABLE IF NOT EXISTS public.payment_outbox_workers (
+    worker_id       TEXT COLLATE "C" CONSTRAINT payment_outbox_workers_are_named_once PRIMARY KEY,
+    claimed_through TIMESTAMPTZ NOT NULL,
+    last_claim_at   TIMESTAMPTZ NOT NULL
+) WITH (fillfactor = 50);
+
+-- The lane's switches: exactly one row.
+CREATE TABLE IF NOT EXISTS public.payment_outbox_settings (
+    only_row              BOOLEAN CONSTRAINT payment_outbox_settings_have_one_row PRIMARY KEY DEFAULT true
+        CONSTRAINT payment_outbox_settings_row_is_true CHECK (only_row),
+    paused                BOOLEAN NOT NULL DEFAULT false,
+    -- LEASE_CLAIMED and ATTEMPT_COMPLETED cost more than 10 % of the drain: off unless asked for.
+    record_routine_events BOOLEAN NOT NULL DEFAULT false,
+    -- Resolve, redrive and skip need an approver other than the actor.
+    approval_required     BOOLEAN NOT NULL DEFAULT false
+);
+INSERT INTO public.payment_outbox_settings DEFAULT VALUES ON CONFLICT DO NOTHING;

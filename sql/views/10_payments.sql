@@ -1,0 +1,63 @@
+-- What operators and metrics read of the payment lane. Derived, never stored: a view cannot disagree with
+-- the tables.
+
+-- One row per live item, with its latest attempt. Looks an item up by key; never scans the ledger.
+CREATE OR REPLACE VIEW public.outbox_operational_status AS
+SELECT 'payments'::TEXT AS lane, p.outbox_id, p.instruction_id, p.participant_id, p.sequence_id, p.idempotency_key,
+       p.rail_type,
+       CASE WHEN p.hold = 'PARKED' THEN 'PARKED'
+            WHEN p.hold = 'BEHIND_HEAD' THEN 'WAITING'
+            WHEN p.hold = 'PARTICIPANT_PAUSED' THEN 'PAUSED'
+            WHEN p.lease_token IS NOT NULL AND p.lease_expires_at > clock_timestamp() THEN 'IN_FLIGHT'
+            WHEN p.lease_token IS NOT NULL THEN 'LEASE_EXPIRED'
+            WHEN p.next_attempt_at <= clock_timestamp() THEN 'DUE'
+            ELSE 'SCHEDULED' END AS state,
+       p.attempt_count, p.must_inquire, p.next_attempt_at, p.created_at, p.claimed_by, p.claimed_at, p.lease_expires_at,
+       p.lane_position,
+       latest.attempt_no AS last_attempt_no, latest.state AS last_attempt_state, latest.completed_at AS last_attempt_at,
+       latest.rail_code AS last_rail_code, latest.error_code AS last_error_code, latest.error_message AS last_error_message
+  FROM public.payment_outbox_pending p
+  LEFT JOIN LATERAL (SELECT a.* FROM public.payment_outbox_attempts a
+                      WHERE a.outbox_id = p.outbox_id ORDER BY a.attempt_no DESC LIMIT 1) latest ON true;
+
+-- Items that ended FAILED and that nobody has redriven.
+CREATE OR REPLACE VIEW public.payment_outbox_dead_letters AS
+SELECT a.outbox_id, a.instruction_id, a.participant_id, a.sequence_id, a.idempotency_key, a.rail_type, a.attempt_no,
+       a.completed_at AS failed_at, a.rail_code, a.rail_reference, a.error_code, a.error_message,
+       EXISTS (SELECT FROM public.payment_outbox_blocked_lanes b WHERE b.outbox_id = a.outbox_id) AS blocks_its_lane
+  FROM public.payment_outbox_attempts a
+ WHERE a.state = 'FAILED'
+   AND NOT EXISTS (SELECT FROM public.payment_outbox_instructions i WHERE i.redrive_of = a.outbox_id);
+
+-- One row per lane. One pass over the pending table, which is small and in memory.
+CREATE OR REPLACE VIEW public.supervisor_outbox_status AS
+SELECT 'payments'::TEXT AS lane, counted.pending, counted.due_unleased_count, counted.leased_count,
+       counted.expired_lease_count, counted.parked_count, counted.scheduled_count, counted.waiting_count,
+       counted.oldest_pending_age_seconds,
+       (SELECT count(*) FROM public.payment_outbox_dead_letters) AS dlq_count,
+       s.paused
+  FROM (SELECT count(*) AS pending,
+               count(*) FILTER (WHERE p.hold IS NULL AND p.lease_token IS NULL AND p.next_attempt_at <= clock.now) AS due_unleased_count,
+               count(*) FILTER (WHERE p.lease_token IS NOT NULL AND p.lease_expires_at > clock.now) AS leased_count,
+               count(*) FILTER (WHERE p.lease_token IS NOT NULL AND p.lease_expires_at <= clock.now) AS expired_lease_count,
+               count(*) FILTER (WHERE p.hold = 'PARKED') AS parked_count,
+               count(*) FILTER (WHERE p.hold IS NULL AND p.lease_token IS NULL AND p.next_attempt_at > clock.now) AS scheduled_count,
+               count(*) FILTER (WHERE p.hold IN ('BEHIND_HEAD', 'PARTICIPANT_PAUSED')) AS waiting_count,
+               coalesce(EXTRACT(EPOCH FROM max(clock.now) - min(p.created_at)), 0)::BIGINT AS oldest_pending_age_seconds
+          FROM public.payment_outbox_pending p
+         CROSS JOIN (SELECT clock_timestamp() AS now OFFSET 0) clock) counted
+ CROSS JOIN public.payment_outbox_settings s;
+
+-- Numbers missing from a participant's stream. Empty when all is well, at any moment.
+CREATE OR REPLACE VIEW public.participant_sequence_gaps AS
+SELECT n.participant_id, n.previous + 1 AS missing_from, n.sequence_id - 1 AS missing_to
+  FROM (SELECT i.participant_id, i.sequence_id,
+               lag(i.sequence_id, 1, 0::BIGINT) OVER (PARTITION BY i.participant_id ORDER BY i.sequence_id) AS previous
+          FROM public.payment_outbox_instructions i) n
+ WHERE n.sequence_id > n.previous + 1
+UNION ALL
+SELECT s.participant_id, coalesce(last.sequence_id, 0) + 1, s.next_sequence_id - 1
+  FROM public.participant_outbox_sequences s
+  LEFT JOIN LATERAL (SELECT i.sequence_id FROM public.payment_outbox_instructions i
+                      WHERE i.participant_id = s.participant_id ORDER BY i.sequence_id DESC LIMIT 1) last ON true
+ WHERE s.next_sequence_id <> coalesce(last.sequence_id, 0) + 1;
