@@ -191,8 +191,10 @@ async fn a_kill_during_initdb_leaves_nothing_half_made() {
     assert!(!folder.cluster().exists());
     // Whoever comes next must not sweep away what initdb is still working on.
     let start_lock = fs::File::open(folder.data().join("start.lock")).unwrap();
-    assert!(matches!(start_lock.try_lock(), Err(TryLockError::WouldBlock)));
+    let taken = start_lock.try_lock();
     signal("CONT", initdb);
+    assert!(matches!(taken, Err(TryLockError::WouldBlock)), "{taken:?}");
+    drop(start_lock);
 
     let postgres = PrivatePostgres::start(&folder.settings()).await.unwrap();
     assert_eq!(postgres.origin(), Origin::Created);
@@ -427,12 +429,12 @@ async fn an_ordinary_user_can_run_it() {
         std::os::unix::fs::chown(&folder.path, Some(nobody), Some(nobody)).unwrap();
         command.uid(nobody).gid(nobody);
     }
-    command.env("HOME", &folder.path).env_remove("XDG_DATA_HOME").env_remove("SYMPHONY_DATA");
+    command.env("XDG_DATA_HOME", &folder.path).env_remove("SYMPHONY_DATA");
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said} {}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("the server answers"), "{said}");
-    assert!(folder.path.join(".local/share/symphony/postgres/PG_VERSION").exists());
+    assert!(folder.path.join("symphony/postgres/PG_VERSION").exists());
 }
 
 /// Not a test of its own: another Symphony process. Says so when the server runs, and stops using

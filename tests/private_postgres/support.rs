@@ -229,8 +229,9 @@ pub(super) fn kill(pid: u32) {
 }
 
 pub(super) fn signal(name: &str, pid: u32) {
-    let mut command = Command::new("kill");
-    assert!(command.args(["-s", name, &pid.to_string()]).status().unwrap().success());
+    // The shell's own: a bare machine has no other.
+    let mut shell = Command::new("sh");
+    assert!(shell.args(["-c", &format!("kill -s {name} {pid}")]).status().unwrap().success());
 }
 
 /// A process with these words, and the folder's path, on its command line.

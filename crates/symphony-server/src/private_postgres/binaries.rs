@@ -87,13 +87,20 @@ impl Binaries {
         }
         // The real folder: a server looks for its libraries and its share folder beside itself.
         let folder = real_folder(folder).ok_or("its programs are not in one folder")?;
-        let output = account.command(folder.join("postgres")).arg("--version").output().await;
-        let output = output.map_err(|error| error.to_string())?;
-        if !output.status.success() {
-            return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
+        let mut version = String::new();
+        // All of them: one that lacks a library must not turn up first when there is a better one.
+        for name in PROGRAMS {
+            let output = account.command(folder.join(name)).arg("--version").output().await;
+            let output = output.map_err(|error| format!("{name}: {error}"))?;
+            if !output.status.success() {
+                return Err(String::from_utf8_lossy(&output.stderr).trim().replace('\n', " "));
+            }
+            if name == "postgres" {
+                version = String::from_utf8_lossy(&output.stdout).into_owned();
+            }
         }
-        let major = parse_major(&String::from_utf8_lossy(&output.stdout))
-            .ok_or("`postgres --version` gives no version")?;
+        let major =
+            parse_major(&version).ok_or("`postgres --version` gives no version")?;
         Ok(Self { folder, major })
     }
 }

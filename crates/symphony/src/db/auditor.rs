@@ -230,3 +230,58 @@ impl Auditor {
         Ok(Some(ItemLife { instruction, state, live, attempts, events }))
     }
 }
+
+/// The ledger in figures: what an auditor asks first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, sqlx::FromRow)]
+pub struct LedgerFigures {
+    /// Payments asked for, redrives included.
+    pub instructions: i64,
+    /// Ended DISPATCHED.
+    pub dispatched: i64,
+    /// Ended FAILED.
+    pub failed: i64,
+    /// Not ended yet.
+    pub pending: i64,
+    /// Outcomes written down.
+    pub outcomes: i64,
+    /// Items with more than one terminal outcome: must be 0.
+    pub ended_twice: i64,
+    /// Items neither pending nor ended: must be 0.
+    pub lost: i64,
+    /// Missing numbers in participants' streams: must be 0.
+    pub gaps: i64,
+}
+
+impl LedgerFigures {
+    /// Every payment is accounted for, once.
+    pub fn holds(&self) -> bool {
+        self.ended_twice == 0
+            && self.lost == 0
+            && self.gaps == 0
+            && self.instructions == self.dispatched + self.failed + self.pending
+    }
+}
+
+impl Auditor {
+    /// Count the whole ledger. Reads all of it.
+    pub async fn figures(&self) -> Result<LedgerFigures, DbError> {
+        let mut transaction = self.database.begin(Role::Auditor).await?;
+        Ok(sqlx::query_as(
+            "WITH ends AS ( \
+                 SELECT outbox_id, count(*) AS n, bool_or(state = 'DISPATCHED') AS dispatched \
+                   FROM public.payment_outbox_attempts WHERE state IN ('DISPATCHED', 'FAILED') GROUP BY outbox_id) \
+             SELECT (SELECT count(*) FROM public.payment_outbox_instructions) AS instructions, \
+                    (SELECT count(*) FROM ends WHERE dispatched) AS dispatched, \
+                    (SELECT count(*) FROM ends WHERE NOT dispatched) AS failed, \
+                    (SELECT count(*) FROM public.payment_outbox_pending) AS pending, \
+                    (SELECT count(*) FROM public.payment_outbox_attempts) AS outcomes, \
+                    (SELECT count(*) FROM ends WHERE n > 1) AS ended_twice, \
+                    (SELECT count(*) FROM public.payment_outbox_instructions i \
+                      WHERE NOT EXISTS (SELECT FROM ends e WHERE e.outbox_id = i.outbox_id) \
+                        AND NOT EXISTS (SELECT FROM public.payment_outbox_pending p WHERE p.outbox_id = i.outbox_id)) AS lost, \
+                    (SELECT count(*) FROM public.participant_sequence_gaps) AS gaps",
+        )
+        .fetch_one(transaction.connection())
+        .await?)
+    }
+}

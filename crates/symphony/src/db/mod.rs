@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{PgConnection, Postgres, Transaction};
 
-pub use auditor::{AttemptRow, Auditor, EventRow, InstructionRow, ItemLife, LaneStatus, LiveItem};
+pub use auditor::{AttemptRow, Auditor, EventRow, InstructionRow, ItemLife, LaneStatus, LedgerFigures, LiveItem};
 pub use error::DbError;
 pub use executor::{
     Claim, ClaimRequest, ClaimedItem, Completion, CompletionAnswer, CompletionResult, Executor, LateOutcome, Lease,

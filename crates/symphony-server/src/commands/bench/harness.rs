@@ -1,0 +1,214 @@
+//! Databases for the benchmark, and the clock around it.
+
+use std::time::{Duration, Instant};
+
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection};
+use symphony::db::{ClaimRequest, Completion, Database, RoleSource, migrate};
+use symphony::domain::{Act, Outcome};
+
+use crate::output::Failure;
+use crate::server::Server;
+
+const TEMPLATE: &str = "symphony_bench_template";
+const DATABASE: &str = "symphony_bench";
+
+/// The template, and how to talk about it.
+pub(super) struct Bench<'a> {
+    server: &'a Server,
+    talk: bool,
+}
+
+/// One timed run: a database of its own.
+pub(super) struct Run<'a> {
+    options: &'a PgConnectOptions,
+}
+
+/// The middle one.
+pub(super) fn median(mut figures: Vec<u64>) -> u64 {
+    figures.sort_unstable();
+    figures.get(figures.len() / 2).copied().unwrap_or(0)
+}
+
+fn per_second(items: u32, took: Duration) -> u64 {
+    u64::from(items) * 1_000_000 / u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1)
+}
+
+async fn execute(options: &PgConnectOptions, sql: &str) -> Result<(), Failure> {
+    let mut connection = options.connect().await?;
+    // The benchmark's own text, never a user's.
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await?;
+    connection.close().await?;
+    Ok(())
+}
+
+impl<'a> Bench<'a> {
+    pub(super) async fn prepare(server: &'a Server, talk: bool) -> Result<Self, Failure> {
+        let bench = Self { server, talk };
+        bench.progress("preparing the template");
+        bench.clean_up().await?;
+        execute(server.options(), &format!("CREATE DATABASE {TEMPLATE}")).await?;
+        let template = server.options().clone().database(TEMPLATE);
+        migrate::migrate(&template, migrate::Options::default()).await?;
+        execute(&template, include_str!("raw_limit.sql")).await?;
+        execute(&template, include_str!("workloads.sql")).await?;
+        execute(&template, "VACUUM ANALYZE bench.source").await?;
+        Ok(bench)
+    }
+
+    pub(super) fn progress(&self, what: &str) {
+        if self.talk {
+            eprintln!("… {what}");
+        }
+    }
+
+    /// Time one workload in a database of its own; answers items per second.
+    pub(super) async fn run(&self, workload: impl AsyncFn(&Run<'_>) -> Result<u64, Failure>) -> Result<u64, Failure> {
+        execute(self.server.options(), &format!("DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")).await?;
+        execute(self.server.options(), &format!("CREATE DATABASE {DATABASE} TEMPLATE {TEMPLATE} STRATEGY file_copy")).await?;
+        // Otherwise the copy's own write-back would be measured.
+        execute(self.server.options(), "CHECKPOINT").await?;
+        let options = self.server.options().clone().database(DATABASE);
+        workload(&Run { options: &options }).await
+    }
+
+    pub(super) async fn clean_up(&self) -> Result<(), Failure> {
+        for database in [DATABASE, TEMPLATE] {
+            execute(self.server.options(), &format!("DROP DATABASE IF EXISTS {database} WITH (FORCE)")).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Run<'_> {
+    pub(super) async fn execute(&self, sql: &str) -> Result<(), Failure> {
+        execute(self.options, sql).await
+    }
+
+    /// Run statements at the same time, one connection each; answers how long all of them took.
+    async fn together(&self, statements: Vec<String>) -> Result<Duration, Failure> {
+        let mut connections = Vec::new();
+        for sql in statements {
+            let mut connection = self.options.connect().await?;
+            // Connected, with the catalog read, before the clock starts.
+            sqlx::raw_sql("SELECT count(*) FROM bench.source WHERE n < 10").execute(&mut connection).await?;
+            connections.push((connection, sql));
+        }
+        let started = Instant::now();
+        let mut tasks = tokio::task::JoinSet::new();
+        for (mut connection, sql) in connections {
+            tasks.spawn(async move {
+                sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await?;
+                Ok::<PgConnection, sqlx::Error>(connection)
+            });
+        }
+        let mut finished = Vec::new();
+        while let Some(result) = tasks.join_next().await {
+            finished.push(result.map_err(|error| Failure::new(error.to_string()))??);
+        }
+        let took = started.elapsed();
+        for connection in finished {
+            connection.close().await?;
+        }
+        Ok(took)
+    }
+
+    /// The same statement over equal parts of the source, by this many sessions.
+    pub(super) async fn split(&self, sessions: u32, items: u32, sql: &str) -> Result<u64, Failure> {
+        let part = items / sessions;
+        let statements = (0..sessions)
+            .map(|n| sql.replace("@LO@", &(n * part).to_string()).replace("@HI@", &((n + 1) * part).to_string()))
+            .collect();
+        Ok(per_second(part * sessions, self.together(statements).await?))
+    }
+
+    pub(super) async fn fill_from_source(&self, items: u32) -> Result<(), Failure> {
+        self.execute(&format!("CALL bench.enqueue_bulk(0, {items}, 'ACH')")).await
+    }
+
+    pub(super) async fn fill(&self, rail: &str, prefix: &str, items: u32, participants: u32) -> Result<(), Failure> {
+        self.execute(&format!("CALL bench.fill({items}, '{rail}', '{prefix}', {participants})")).await
+    }
+
+    /// Drain so many items with so many workers.
+    pub(super) async fn drain(&self, workers: u32, items: u32) -> Result<u64, Failure> {
+        let statements =
+            (0..workers).map(|n| format!("CALL bench.drain('bench-worker-{n}.4711.5f3a9c1e', {})", items / workers)).collect();
+        Ok(per_second(items, self.together(statements).await?))
+    }
+
+    /// Drain so many items from a backlog that is filled up again, untimed, whenever it is empty.
+    pub(super) async fn drain_repeatedly(&self, items: u32, depth: u32) -> Result<u64, Failure> {
+        let mut took = Duration::ZERO;
+        let mut done = 0;
+        while done < items {
+            if done > 0 {
+                self.fill("ACH", &format!("shallow{done}"), depth, 10_000).await?;
+            }
+            took += self.together(vec![format!("CALL bench.drain('bench-worker-0.4711.5f3a9c1e', {depth})")]).await?;
+            done += depth;
+        }
+        Ok(per_second(done, took))
+    }
+
+    /// A transaction that saw the database before the run, and stays open until dropped.
+    pub(super) async fn hold_snapshot(&self) -> Result<PgConnection, Failure> {
+        let mut connection = self.options.connect().await?;
+        sqlx::raw_sql("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM public.payment_outbox_settings")
+            .execute(&mut connection)
+            .await?;
+        Ok(connection)
+    }
+
+    async fn database(&self) -> Result<Database, Failure> {
+        Ok(Database::connect(self.options.clone(), 1, RoleSource::EachTransaction).await?)
+    }
+
+    fn act() -> Act {
+        Act { actor: "bench".to_owned(), reason: "bench".to_owned(), approver: None, dry_run: false }
+    }
+
+    pub(super) async fn make_fifo(&self, rail: &str) -> Result<(), Failure> {
+        self.database().await?.operator().configure_rail(rail, &Self::act(), Some(true), None, None).await?;
+        Ok(())
+    }
+
+    pub(super) async fn pause(&self, rail: &str) -> Result<(), Failure> {
+        let switch = symphony::domain::Switch::Rail(rail.to_owned());
+        self.database().await?.operator().pause(&switch, &Self::act()).await?;
+        Ok(())
+    }
+
+    pub(super) async fn record_routine_events(&self) -> Result<(), Failure> {
+        self.database().await?.operator().configure_lane(&Self::act(), Some(true), None).await?;
+        Ok(())
+    }
+
+    /// Fail the head of the only lane there is, so that it blocks.
+    pub(super) async fn block_head(&self, rail: &str, participant: &str) -> Result<(), Failure> {
+        let executor = self.database().await?.executor();
+        let rails = [rail.to_owned()];
+        let items = executor
+            .claim(&ClaimRequest { worker_id: "bench", batch_size: 1, lease_seconds: 60, rails: Some(&rails), due_from: None })
+            .await?;
+        let Some(head) = items.first().filter(|item| item.participant_id == participant) else {
+            return Err(Failure::new("the lane to block has no head"));
+        };
+        executor.complete("bench", &Completion::new(head.lease(), Outcome::Failed)).await?;
+        Ok(())
+    }
+
+    /// Keep the planner's statistics as they are now: of empty tables (`analyzed`), or none at all.
+    pub(super) async fn freeze_statistics(&self, analyzed: bool) -> Result<(), Failure> {
+        if analyzed {
+            self.execute("ANALYZE").await?;
+        }
+        self.execute(
+            "ALTER TABLE public.payment_outbox_pending SET (autovacuum_enabled = off); \
+             ALTER TABLE public.payment_outbox_instructions SET (autovacuum_enabled = off); \
+             ALTER TABLE public.payment_outbox_attempts SET (autovacuum_enabled = off); \
+             ALTER TABLE public.participant_outbox_sequences SET (autovacuum_enabled = off)",
+        )
+        .await
+    }
+}

@@ -1,0 +1,157 @@
+//! `symphony guard`: scan sources for writes that go around the database's functions.
+//!
+//! A scan of text and not of behaviour: it catches the pull request, the privileges catch the rest. A line
+//! that carries `symphony-guard: allow` (in a comment, with a reason) is let through.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use regex_lite::Regex;
+use serde::Serialize;
+
+use crate::cli::Global;
+use crate::output::{self, Failure};
+
+/// Larger files are data, not source.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+const ALLOW: &str = "symphony-guard: allow";
+const SKIPPED_FOLDERS: &[&str] = &[".git", "target", "node_modules", ".venv", "__pycache__"];
+
+const TABLES: &str = r"(?:payment|event|trigger)_outbox_(?:pending|attempts|events|instructions|rails|settings|workers|blocked_lanes|paused_participants|log|cursors|blocked|executions)|participant_outbox_sequences";
+
+/// (name, pattern, what to do instead). Case-insensitive, white space folded.
+const RULES: &[(&str, &str, &str)] = &[
+    (
+        "delete-to-claim",
+        r#"delete\s+from\s+(?:only\s+)?(?:"?public"?\s*\.\s*)?"?(?:payment|event|trigger)_outbox_pending\b"#,
+        "deleting from pending loses items when the process dies: call claim_outbox_batch",
+    ),
+    (
+        "insert-dispatching",
+        r#"insert\s+into\s+[^;]*?_outbox_attempts\b[^;]*'DISPATCHING'"#,
+        "DISPATCHING is never written: a lease says that an item is in flight",
+    ),
+    (
+        "write-around-functions",
+        r#"(?:insert\s+into|update|merge\s+into|truncate(?:\s+table)?|delete\s+from|copy)\s+(?:only\s+)?(?:"?public"?\s*\.\s*)?"?(?:@TABLES@)\b"#,
+        "outbox tables are written by their functions only: call the function",
+    ),
+    (
+        "disable-guards",
+        r"disable\s+trigger|session_replication_role",
+        "the ledger's guards are not to be switched off",
+    ),
+];
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    file: PathBuf,
+    line: usize,
+    rule: &'static str,
+    advice: &'static str,
+}
+
+pub(super) fn run(global: &Global, paths: &[PathBuf]) -> Result<ExitCode, Failure> {
+    let rules = compile()?;
+    let mut findings = Vec::new();
+    let mut files = 0;
+    for path in paths {
+        if !path.exists() {
+            return Err(Failure::new(format!("{}: no such file or folder", path.display())));
+        }
+        scan(path, &rules, &mut findings, &mut files)?;
+    }
+    if global.json {
+        output::json(&findings)?;
+    } else {
+        for finding in &findings {
+            output::print(&format!("{}:{}: {}: {}\n", finding.file.display(), finding.line, finding.rule, finding.advice))?;
+        }
+        output::print(&format!("{files} files scanned, {} findings\n", findings.len()))?;
+    }
+    Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+type Rule = (&'static str, Regex, &'static str);
+
+fn compile() -> Result<Vec<Rule>, Failure> {
+    RULES
+        .iter()
+        .map(|(name, pattern, advice)| {
+            let regex = Regex::new(&format!("(?i){}", pattern.replace("@TABLES@", TABLES)))
+                .map_err(|error| Failure::new(error.to_string()))?;
+            Ok((*name, regex, *advice))
+        })
+        .collect()
+}
+
+fn scan(path: &Path, rules: &[Rule], findings: &mut Vec<Finding>, files: &mut usize) -> Result<(), Failure> {
+    let cannot = |error| Failure::new(format!("{}: {error}", path.display()));
+    let about = fs::symlink_metadata(path).map_err(cannot)?;
+    if about.is_dir() {
+        if path.file_name().is_some_and(|name| SKIPPED_FOLDERS.iter().any(|skipped| name == *skipped)) {
+            return Ok(());
+        }
+        let mut entries: Vec<PathBuf> = fs::read_dir(path)
+            .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect())
+            .map_err(cannot)?;
+        entries.sort();
+        for entry in entries {
+            scan(&entry, rules, findings, files)?;
+        }
+    } else if about.is_file() && about.len() <= FILE_BYTES_MAX {
+        let bytes = fs::read(path).map_err(cannot)?;
+        // A NUL byte means it is no text.
+        if !bytes.contains(&0) {
+            *files += 1;
+            findings.extend(findings_in(path, &String::from_utf8_lossy(&bytes), rules));
+        }
+    }
+    Ok(())
+}
+
+fn findings_in(file: &Path, text: &str, rules: &[Rule]) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = Vec::new();
+    for (rule, regex, advice) in rules {
+        for found in regex.find_iter(text) {
+            let before = text.get(..found.start()).unwrap_or_default();
+            let line = before.matches('\n').count() + 1;
+            let allowed = text.lines().skip(line - 1).take(found.as_str().lines().count()).any(|line| line.contains(ALLOW));
+            // The first rule to match names the mistake best.
+            if !allowed && !findings.iter().any(|finding| finding.line == line) {
+                findings.push(Finding { file: file.to_owned(), line, rule, advice });
+            }
+        }
+    }
+    findings.sort_by_key(|finding| finding.line);
+    findings
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forbidden_patterns_are_found_whatever_their_layout() {
+        let rules = compile().unwrap();
+        // symphony-guard: allow — the examples themselves are what must be found, so they are built from parts.
+        for (text, expected) in [
+            (format!("{} FROM payment_outbox_pending WHERE x RETURNING *", "DELETE"), Some("delete-to-claim")),
+            (format!("{}\n  from public.payment_outbox_pending", "delete"), Some("delete-to-claim")),
+            (format!("{} INTO payment_outbox_attempts (state) VALUES ('DISPATCHING')", "INSERT"), Some("insert-dispatching")),
+            (format!("{} payment_outbox_pending SET claimed_by = 'me'", "UPDATE"), Some("write-around-functions")),
+            (format!("{} INTO \"public\".\"participant_outbox_sequences\" VALUES (1)", "insert"), Some("write-around-functions")),
+            (format!("{} TABLE payment_outbox_events", "TRUNCATE"), Some("write-around-functions")),
+            (format!("ALTER TABLE x {} TRIGGER ALL", "DISABLE"), Some("disable-guards")),
+            ("SELECT * FROM payment_outbox_pending".to_owned(), None),
+            ("SELECT * FROM enqueue_payment_outbox('i', 'p', 'k', 'r', '{}')".to_owned(), None),
+            (format!("{} payment_outbox_pending SET x = 1 -- symphony-guard: allow, a test", "UPDATE"), None),
+            (format!("{} my_own_table SET payment_outbox_pending = 1", "UPDATE"), None),
+        ] {
+            let found = findings_in(Path::new("x"), &text, &rules);
+            assert_eq!(found.first().map(|finding| finding.rule), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! `symphony migrate`: install or update the schema.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+use sqlx::Connection as _;
+use symphony::db::migrate::{self, Options, State};
+
+use crate::cli::{Global, Migrate};
+use crate::output::{self, Failure};
+use crate::server::Server;
+
+pub(super) async fn run(global: &Global, options: &Migrate) -> Result<ExitCode, Failure> {
+    if options.print {
+        output::print(&migrate::print())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let server = Server::open(global).await?;
+    let result = on(global, options, &server).await;
+    server.close().await?;
+    result
+}
+
+async fn on(global: &Global, options: &Migrate, server: &Server) -> Result<ExitCode, Failure> {
+    let mut connection = server.connect().await?;
+    if options.check {
+        let state = migrate::check(&mut connection).await?;
+        connection.close().await?;
+        if global.json {
+            output::json(&json!({ "state": state }))?;
+        } else {
+            output::print(&format!("{}\n", describe(state)))?;
+        }
+        return Ok(if state == State::UpToDate { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    connection.close().await?;
+    let before =
+        migrate::migrate(server.options(), Options { replace_legacy: options.replace_legacy, fresh: options.fresh })
+            .await?;
+    if global.json {
+        output::json(&json!({ "before": before, "state": State::UpToDate }))?;
+    } else {
+        output::print(match (before, options.fresh) {
+            (State::NotInstalled, _) => "schema installed\n",
+            (_, true) => "everything dropped and installed anew\n",
+            (State::UpToDate, _) => "schema is up to date; privileges applied again\n",
+            (State::ChangedByHand, _) => "what was changed by hand is restored\n",
+            _ => "functions, views and privileges updated\n",
+        })?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn describe(state: State) -> &'static str {
+    match state {
+        State::NotInstalled => "not installed: run `symphony migrate`",
+        State::UpToDate => "up to date",
+        State::CodeDiffers => "functions, views or privileges are of another version: run `symphony migrate`",
+        State::ChangedByHand => "something was changed by hand: `symphony migrate` restores what it can",
+        State::TablesDiffer => "tables are of another version: only `symphony migrate --fresh --yes` helps, which drops everything",
+        State::Newer => "installed by a newer version: use a newer symphony",
+    }
+}
