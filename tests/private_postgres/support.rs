@@ -177,12 +177,9 @@ impl Drop for SmallDisk {
 pub(super) fn initdb_on_a_full_disk(folder: &Folder) -> PathBuf {
     let programs = folder.path.join("bin");
     fs::create_dir(&programs).unwrap();
-    let initdb = "echo 'initdb: error: could not write: No space left on device' >&2; exit 1";
-    for (name, script) in [
-        ("postgres", "echo 'postgres (PostgreSQL) 17.0'"),
-        ("pg_ctl", "exit 1"),
-        ("initdb", initdb),
-    ] {
+    for name in ["postgres", "initdb", "pg_ctl"] {
+        let script = "test \"$1\" = --version && exec echo 'x (PostgreSQL) 17.0'\n\
+                      echo 'error: could not write: No space left on device' >&2; exit 1";
         let path = programs.join(name);
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();

@@ -20,7 +20,7 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
 #variable_conflict use_column
 DECLARE
     v_now        TIMESTAMPTZ := clock_timestamp();
-    v_zero       UUID := '00000000-0000-0000-0000-000000000000';
+    v_zero       UUID := '00000000-0000-0000-0000-000000000000'::UUID;
     v_settings   public.payment_outbox_settings;
     v_rails      TEXT[];
     v_fifo       BOOLEAN[];
@@ -30,9 +30,12 @@ DECLARE
     v_next       INT[];
     v_waiting    BOOLEAN;
     v_share      INT;
-    v_picked     RECORD;
-    v_ids        UUID[] := '{}';
-    v_through    TIMESTAMPTZ := '-infinity';
+    v_picked     UUID[];
+    v_last_due   TIMESTAMPTZ;
+    v_last_id    UUID;
+    v_exhausted  BOOLEAN;
+    v_ids        UUID[] := '{}'::UUID[];
+    v_through    TIMESTAMPTZ := '-infinity'::TIMESTAMPTZ;
 BEGIN
     PERFORM public.require_outbox_count('p_batch_size', p_batch_size, 4096);
     PERFORM public.require_outbox_count('p_lease_seconds', p_lease_seconds, 3600);
@@ -76,15 +79,16 @@ BEGIN
         v_next := '{}';
         FOR i IN 1 .. cardinality(v_deeper) LOOP
             EXIT WHEN cardinality(v_ids) >= p_batch_size;
-            SELECT * INTO v_picked FROM public.pick_due_payments(
-                v_rails[v_deeper[i]], v_after_due[v_deeper[i]], v_after_id[v_deeper[i]], v_now, v_share, p_worker_id,
-                v_waiting OR v_fifo[v_deeper[i]]);
-            v_ids := v_ids || v_picked.outbox_ids;
-            v_through := GREATEST(v_through, v_picked.last_due);
-            IF NOT v_picked.exhausted AND cardinality(v_picked.outbox_ids) > 0 THEN
+            SELECT p.outbox_ids, p.last_due, p.last_id, p.exhausted INTO v_picked, v_last_due, v_last_id, v_exhausted
+              FROM public.pick_due_payments(
+                       v_rails[v_deeper[i]], v_after_due[v_deeper[i]], v_after_id[v_deeper[i]], v_now, v_share, p_worker_id,
+                       v_waiting OR v_fifo[v_deeper[i]]) p;
+            v_ids := v_ids || v_picked;
+            v_through := GREATEST(v_through, v_last_due);
+            IF NOT v_exhausted AND cardinality(v_picked) > 0 THEN
                 v_next := v_next || v_deeper[i];
-                v_after_due[v_deeper[i]] := v_picked.last_due;
-                v_after_id[v_deeper[i]] := v_picked.last_id;
+                v_after_due[v_deeper[i]] := v_last_due;
+                v_after_id[v_deeper[i]] := v_last_id;
             END IF;
         END LOOP;
         v_deeper := v_next;

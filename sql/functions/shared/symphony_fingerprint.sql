@@ -21,7 +21,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
          WHERE c.relowner = 'symphony_control'::regrole
         UNION ALL
         SELECT format('index %s', pg_get_indexdef(i.indexrelid))
-          FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
+          FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid AND c.relkind = 'r'
          WHERE c.relowner = 'symphony_control'::regrole
         UNION ALL
         SELECT format('trigger %s %s', pg_get_triggerdef(t.oid), t.tgenabled)

@@ -1,7 +1,7 @@
 //! `symphony guard`: scan sources for writes that go around the database's functions.
 //!
 //! A scan of text and not of behaviour: it catches the pull request, the privileges catch the rest. A line
-//! that carries `symphony-guard: allow` (in a comment, with a reason) is let through.
+//! that carries `symphony-guard: allow`, or follows one that does (a comment, with a reason), is let through.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,6 +39,7 @@ const RULES: &[(&str, &str, &str)] = &[
     ),
     (
         "disable-guards",
+        // symphony-guard: allow, the pattern itself
         r"disable\s+trigger|session_replication_role",
         "the ledger's guards are not to be switched off",
     ),
@@ -117,7 +118,9 @@ fn findings_in(file: &Path, text: &str, rules: &[Rule]) -> Vec<Finding> {
         for found in regex.find_iter(text) {
             let before = text.get(..found.start()).unwrap_or_default();
             let line = before.matches('\n').count() + 1;
-            let allowed = text.lines().skip(line - 1).take(found.as_str().lines().count()).any(|line| line.contains(ALLOW));
+            // On one of its own lines, or on the line above.
+            let own_lines = found.as_str().lines().count();
+            let allowed = text.lines().skip(line.saturating_sub(2)).take(own_lines + 1).any(|line| line.contains(ALLOW));
             // The first rule to match names the mistake best.
             if !allowed && !findings.iter().any(|finding| finding.line == line) {
                 findings.push(Finding { file: file.to_owned(), line, rule, advice });

@@ -1,7 +1,6 @@
 //! Where the server's programs are. `scripts/ensure-postgres` searches the same places in bash.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -82,12 +81,8 @@ impl Binaries {
 
     /// Looks at one folder, as the account that has to run what is in it.
     async fn inspect(folder: &Path, account: &Account) -> Result<Self, String> {
-        if let Some(missing) = PROGRAMS.into_iter().find(|name| !folder.join(name).is_file()) {
-            return Err(format!("it has no {missing}"));
-        }
-        // The real folder: a server looks for its libraries and its share folder beside itself.
-        let folder = real_folder(folder).ok_or("its programs are not in one folder")?;
-        let mut version = String::new();
+        let folder = real_folder(folder)?;
+        let mut major = 0;
         // All of them: one that lacks a library must not turn up first when there is a better one.
         for name in PROGRAMS {
             let output = account.command(folder.join(name)).arg("--version").output().await;
@@ -95,12 +90,9 @@ impl Binaries {
             if !output.status.success() {
                 return Err(String::from_utf8_lossy(&output.stderr).trim().replace('\n', " "));
             }
-            if name == "postgres" {
-                version = String::from_utf8_lossy(&output.stdout).into_owned();
-            }
+            major = parse_major(&String::from_utf8_lossy(&output.stdout))
+                .ok_or_else(|| format!("`{name} --version` gives no version"))?;
         }
-        let major =
-            parse_major(&version).ok_or("`postgres --version` gives no version")?;
         Ok(Self { folder, major })
     }
 }
@@ -128,7 +120,7 @@ async fn candidates(account: &Account) -> Vec<PathBuf> {
     folders.extend(cache_folders().iter().flat_map(|cache| bin_folders(cache)));
 
     let mut seen = BTreeSet::new();
-    folders.retain(|folder| real_folder(folder).is_some_and(|real| seen.insert(real)));
+    folders.retain(|folder| real_folder(folder).is_ok_and(|real| seen.insert(real)));
     folders
 }
 
@@ -142,11 +134,16 @@ fn bin_folders(folder: &Path) -> Vec<PathBuf> {
     majors.into_iter().map(|major| folder.join(major.to_string()).join("bin")).collect()
 }
 
-/// The folder that `postgres` is really in, if the other programs are there too.
-fn real_folder(folder: &Path) -> Option<PathBuf> {
-    let server = folder.join(OsStr::new("postgres")).canonicalize().ok()?;
-    let real = server.parent()?;
-    PROGRAMS.into_iter().all(|name| real.join(name).is_file()).then(|| real.to_path_buf())
+/// The folder that `postgres` is really in, with the other programs: a server looks for its
+/// libraries and its share folder beside itself, not beside a symbolic link.
+fn real_folder(folder: &Path) -> Result<PathBuf, String> {
+    let server = folder.join("postgres").canonicalize();
+    let real = server.ok().and_then(|server| server.parent().map(Path::to_path_buf));
+    let real = real.ok_or("it has no postgres")?;
+    match PROGRAMS.into_iter().find(|name| !real.join(name).is_file()) {
+        Some(missing) => Err(format!("it has no {missing}")),
+        None => Ok(real),
+    }
 }
 
 /// `postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)` is of major 15.

@@ -118,16 +118,16 @@ async fn try_migrate(server: &PgConnectOptions, options: Options) -> Result<Stat
     let mut connection = server.connect().await?;
     let mut transaction = connection.begin().await?;
     sqlx::query(MIGRATION_LOCK).execute(&mut *transaction).await?;
+    replace_legacy(&mut transaction, options).await?;
+    run(&mut transaction, &schema::script(Section::Roles)).await?;
+    run(&mut transaction, BECOME_OWNER).await?;
+    // Looked at as the owner: a login without superuser may not even read the stamp.
     let before = state_of(&mut transaction).await?;
     match before {
         State::Newer => return Err(MigrateError::Newer { installed: stamp(&mut transaction).await?.map_or(0, |s| s.0) }),
         State::TablesDiffer if !options.fresh => return Err(MigrateError::TablesDiffer),
         _ => {}
     }
-    replace_legacy(&mut transaction, options).await?;
-
-    run(&mut transaction, &schema::script(Section::Roles)).await?;
-    run(&mut transaction, BECOME_OWNER).await?;
     if options.fresh {
         run(&mut transaction, DROP_EVERYTHING).await?;
         run(&mut transaction, BECOME_OWNER).await?;
@@ -152,9 +152,23 @@ async fn try_migrate(server: &PgConnectOptions, options: Options) -> Result<Stat
     Ok(before)
 }
 
-/// Compare the installed schema with this build's.
+/// Compare the installed schema with this build's. Changes nothing.
 pub async fn check(connection: &mut PgConnection) -> Result<State, MigrateError> {
-    state_of(connection).await
+    let may_read: Option<bool> = sqlx::query_scalar(
+        "SELECT has_table_privilege(to_regclass('public.symphony_schema')::oid, 'SELECT') \
+            AND has_function_privilege(to_regprocedure('public.symphony_fingerprint()')::oid, 'EXECUTE')",
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+    if may_read != Some(false) {
+        return state_of(connection).await;
+    }
+    // The migrating login itself: it looks as the owner, in a transaction that is rolled back.
+    let mut transaction = connection.begin().await?;
+    run(&mut transaction, BECOME_OWNER).await?;
+    let state = state_of(&mut transaction).await;
+    transaction.rollback().await?;
+    state
 }
 
 /// The whole migration as a script for `psql`, for teams that apply it with their own tool. Idempotent.
@@ -214,17 +228,16 @@ async fn state_of(connection: &mut PgConnection) -> Result<State, MigrateError> 
     if code != schema::code_hash() {
         return Ok(State::CodeDiffers);
     }
-    // Asked only once the code is known to be this build's; without the right to ask, the hashes must do.
-    let may_ask: bool = sqlx::query_scalar(
-        "SELECT coalesce(has_function_privilege(to_regprocedure('public.symphony_fingerprint()')::oid, 'EXECUTE'), false)",
-    )
-    .fetch_one(&mut *connection)
-    .await?;
-    if may_ask {
-        let live: String = sqlx::query_scalar(super::calls::FINGERPRINT.sql).fetch_one(connection).await?;
-        if live != fingerprint {
-            return Ok(State::ChangedByHand);
-        }
+    let live: Option<String> = if sqlx::query_scalar("SELECT to_regprocedure('public.symphony_fingerprint()') IS NOT NULL")
+        .fetch_one(&mut *connection)
+        .await?
+    {
+        Some(sqlx::query_scalar(super::calls::FINGERPRINT.sql).fetch_one(connection).await?)
+    } else {
+        None
+    };
+    if live != Some(fingerprint) {
+        return Ok(State::ChangedByHand);
     }
     Ok(State::UpToDate)
 }

@@ -19,7 +19,7 @@ CREATE PROCEDURE bench.fill(items INT, p_rail TEXT, p_prefix TEXT, p_participant
 DECLARE i INT := 0; a TEXT[]; b TEXT[]; c TEXT[]; d TEXT[]; e JSONB[];
 BEGIN
     WHILE i < items LOOP
-        SELECT array_agg(p_prefix || '-' || g), array_agg(p_prefix || '-' || g % p_participants), array_agg('key'), array_agg(p_rail),
+        SELECT array_agg(p_prefix || '-' || g), array_agg(p_prefix || '-' || g % p_participants), array_agg('key'::text), array_agg(p_rail),
                array_agg('{"amount": {"value": "1.00", "currency": "EUR"}}'::jsonb) INTO a, b, c, d, e
           FROM generate_series(i, LEAST(i + 2000, items) - 1) g;
         PERFORM * FROM public.enqueue_payment_outbox_batch(a, b, c, d, e);

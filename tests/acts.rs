@@ -1,0 +1,148 @@
+//! What people do to items: park, release, resolve, redrive, approve.
+
+use symphony::domain::{Act, Outcome, Resolution};
+
+use crate::support::{TestDb, act, code, payment};
+
+#[tokio::test]
+async fn a_parked_item_is_not_claimed_until_it_is_released() {
+    let db = TestDb::new().await;
+    let operator = db.database.operator();
+    let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
+    operator.park(item, &act()).await.unwrap();
+    assert!(db.claim("w", 1).await.is_empty());
+    assert_eq!(code(operator.park(item, &act()).await), "P7006", "parked already");
+    operator.release(item, &act()).await.unwrap();
+    assert_eq!(code(operator.release(item, &act()).await), "P7006", "not parked");
+    let claimed = db.claim_one("w").await;
+    assert_eq!(code(operator.park(item, &act()).await), "P7006", "in flight");
+    db.complete("w", claimed.lease(), Outcome::Dispatched).await.unwrap();
+    assert_eq!(code(operator.park(item, &act()).await), "P7006", "ended");
+    let events: Vec<String> = db.one("SELECT array_agg(event_type || ' ' || actor || ' ' || reason ORDER BY event_no) FROM payment_outbox_events").await;
+    assert_eq!(events, ["PARKED dana a test", "RELEASED dana a test"]);
+}
+
+#[tokio::test]
+async fn a_dry_run_answers_and_changes_nothing() {
+    let db = TestDb::new().await;
+    let operator = db.database.operator();
+    let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
+    let dry = Act { dry_run: true, ..act() };
+    let answer = operator.park(item, &dry).await.unwrap();
+    assert_eq!((answer.state_before.as_str(), answer.state_after.as_str(), answer.dry_run), ("PENDING", "PARKED", true));
+    assert_eq!((db.state(item).await.as_str(), db.count("payment_outbox_events").await), ("DUE", 0));
+    operator.park(item, &act()).await.unwrap();
+    operator.resolve(item, &Resolution::Failed, &dry).await.unwrap();
+    assert_eq!(db.state(item).await, "PARKED");
+    operator.resolve(item, &Resolution::Failed, &act()).await.unwrap();
+    assert_eq!(operator.redrive(item, &dry).await.unwrap().redriven_as, None);
+    assert_eq!(db.count("payment_outbox_instructions").await, 1);
+}
+
+#[tokio::test]
+async fn a_person_resolves_a_parked_item_under_their_own_name() {
+    let db = TestDb::new().await;
+    let operator = db.database.operator();
+    let [sent, failed, retried] = [1, 2, 3].map(|n| payment(&format!("i{n}"), "p", "ach"));
+    let mut items = Vec::new();
+    for request in [sent, failed, retried] {
+        items.push(db.enqueue(&request).await.outbox_id);
+    }
+    for item in db.claim("w", 3).await {
+        db.database.executor().park_unknown("w", &symphony::db::Completion::new(item.lease(), Outcome::Unknown)).await.unwrap();
+    }
+    operator.resolve(items[0], &Resolution::Dispatched { rail_reference: "R1".into() }, &act()).await.unwrap();
+    operator.resolve(items[1], &Resolution::Failed, &act()).await.unwrap();
+    operator.resolve(items[2], &Resolution::Retry, &act()).await.unwrap();
+    assert_eq!(db.ledger(items[0]).await, ["1 RETRYABLE", "2 DISPATCHED"]);
+    assert_eq!(db.ledger(items[1]).await, ["1 RETRYABLE", "2 FAILED"]);
+    let claimed = db.claim_one("w").await;
+    assert_eq!((claimed.outbox_id, claimed.must_inquire), (items[2], false), "a person has said it did not move");
+    let by: String = db.one(&format!("SELECT worker_id FROM payment_outbox_attempts WHERE outbox_id = '{}' AND state = 'DISPATCHED'", items[0])).await;
+    assert_eq!(by, "operator:dana");
+    assert_eq!(code(operator.resolve(items[0], &Resolution::Failed, &act()).await), "P7006", "ended");
+    let blank = Resolution::Dispatched { rail_reference: " ".into() };
+    assert_eq!(code(operator.resolve(items[2], &blank, &act()).await), "P7005", "dispatched needs its proof");
+    db.assert_ledger_holds().await;
+}
+
+#[tokio::test]
+async fn a_redrive_is_a_new_item_that_names_the_old_one_and_can_be_made_once() {
+    let db = TestDb::new().await;
+    let operator = db.database.operator();
+    let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
+    assert_eq!(code(operator.redrive(item, &act()).await), "P7006", "only what FAILED");
+    let claimed = db.claim_one("w").await;
+    db.complete("w", claimed.lease(), Outcome::Failed).await.unwrap();
+    assert_eq!(db.one::<i64>("SELECT dlq_count FROM supervisor_outbox_status").await, 1);
+    let (one, two) = (act(), act());
+    let (a, b) = tokio::join!(operator.redrive(item, &one), operator.redrive(item, &two));
+    assert_eq!(u8::from(a.is_ok()) + u8::from(b.is_ok()), 1, "of two at once, one");
+    assert_eq!(db.one::<i64>("SELECT dlq_count FROM supervisor_outbox_status").await, 0);
+    let again = db.claim_one("w").await;
+    assert_eq!((again.instruction_id.as_str(), again.sequence_id, again.redrive_no), ("i", 2, 1));
+    assert_ne!(again.outbox_id, item, "a new key to the rail");
+    assert_eq!(db.ledger(item).await, ["1 FAILED"], "the failed one stays as it is");
+    db.assert_ledger_holds().await;
+}
+
+#[tokio::test]
+async fn where_approval_is_required_one_person_cannot_act_alone() {
+    let db = TestDb::new().await;
+    let operator = db.database.operator();
+    let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
+    operator.park(item, &act()).await.unwrap();
+    operator.configure_lane(&act(), None, Some(true)).await.unwrap();
+    let approved = |approver: &str| Act { approver: Some(approver.into()), ..act() };
+    assert_eq!(code(operator.resolve(item, &Resolution::Retry, &act()).await), "P7008");
+    assert_eq!(code(operator.resolve(item, &Resolution::Retry, &approved(" Dana ")).await), "P7008", "the actor is no second person");
+    assert_eq!(code(operator.resolve(item, &Resolution::Retry, &approved(" ")).await), "P7005");
+    assert_eq!(code(operator.configure_lane(&act(), None, Some(false)).await), "P7008", "nor can the rule be switched off alone");
+    operator.resolve(item, &Resolution::Retry, &approved("eve")).await.unwrap();
+    assert_eq!(db.one::<String>("SELECT approver FROM payment_outbox_events WHERE event_type = 'RESOLVED'").await, "eve");
+    operator.configure_lane(&approved("eve"), None, Some(false)).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_act_without_a_name_a_reason_or_an_item_is_refused() {
+    let db = TestDb::new().await;
+    let operator = db.database.operator();
+    let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
+    assert_eq!(code(operator.park(item, &Act { actor: " ".into(), ..act() }).await), "P7005");
+    assert_eq!(code(operator.park(item, &Act { reason: String::new(), ..act() }).await), "P7005");
+    assert_eq!(code(operator.park(symphony::domain::OutboxId(uuid::Uuid::new_v4()), &act()).await), "P7007");
+}
+
+#[tokio::test]
+async fn the_views_tell_every_state_apart() {
+    let db = TestDb::new().await;
+    db.make_fifo("fifo", "block").await;
+    let ids = db.enqueue_stream("p", "ach", 5).await;
+    db.database.operator().park(ids[0], &act()).await.unwrap();
+    let claimed = db.claim("w", 3).await;
+    db.expire(claimed[0].outbox_id).await;
+    db.database.executor().complete("w", &symphony::db::Completion::new(claimed[1].lease(), Outcome::Retryable)).await.unwrap();
+    db.sql(&format!("UPDATE payment_outbox_pending SET next_attempt_at = now() + INTERVAL '1 hour' WHERE outbox_id = '{}'", claimed[1].outbox_id)).await;
+    let states: Vec<String> = db.one("SELECT array_agg(state ORDER BY sequence_id) FROM outbox_operational_status").await;
+    assert_eq!(states, ["PARKED", "LEASE_EXPIRED", "SCHEDULED", "IN_FLIGHT", "DUE"]);
+    let lane = db.database.auditor().status().await.unwrap().remove(0);
+    assert_eq!(
+        (lane.pending, lane.parked_count, lane.expired_lease_count, lane.scheduled_count, lane.leased_count, lane.due_unleased_count),
+        (5, 1, 1, 1, 1, 1)
+    );
+    db.enqueue_stream("q", "fifo", 2).await;
+    db.claim("w", 10).await;
+    assert_eq!(db.one::<i64>("SELECT waiting_count FROM supervisor_outbox_status").await, 1);
+}
+
+#[tokio::test]
+async fn a_gap_in_a_stream_would_be_seen() {
+    let db = TestDb::new().await;
+    db.enqueue_stream("p", "ach", 3).await;
+    assert_eq!(db.count("participant_sequence_gaps").await, 0);
+    // What no function can do, a superuser forges.
+    db.sql("UPDATE participant_outbox_sequences SET next_sequence_id = 7").await;
+    assert_eq!(db.one::<String>("SELECT format('%s %s-%s', participant_id, missing_from, missing_to) FROM participant_sequence_gaps").await, "p 4-6");
+    db.enqueue(&payment("after", "p", "ach")).await;
+    assert_eq!(db.one::<String>("SELECT format('%s %s-%s', participant_id, missing_from, missing_to) FROM participant_sequence_gaps").await, "p 4-6");
+}

@@ -1,0 +1,131 @@
+//! The schema as installed: signatures, golden text, plpgsql_check.
+
+use std::path::PathBuf;
+
+use symphony::db::{calls, privileges};
+
+use crate::support::TestDb;
+
+#[tokio::test]
+async fn every_wrapper_has_the_signature_of_the_live_function() {
+    let db = TestDb::new().await;
+    let mut connection = db.admin().await;
+    for call in calls::ALL {
+        let live: Vec<(String, String)> = sqlx::query_as(
+            "SELECT pg_get_function_arguments(oid), pg_get_function_result(oid) FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND proname = $1",
+        )
+        .bind(call.function)
+        .fetch_all(&mut connection)
+        .await
+        .unwrap();
+        assert_eq!(live, [(call.arguments.to_owned(), call.result.to_owned())], "{}", call.function);
+        // And the statement that calls it can be prepared.
+        let mut count = 0;
+        for argument in 1..=20 {
+            if call.sql.contains(&format!("${argument}")) {
+                count = argument;
+            }
+        }
+        assert_eq!(count, call.arguments.split(", p_").count() - usize::from(call.arguments.is_empty()), "{}", call.function);
+        sqlx::raw_sql(sqlx::AssertSqlSafe(format!("PREPARE s AS {}; DEALLOCATE s", call.sql))).execute(&mut connection).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn every_function_a_role_may_call_has_a_wrapper() {
+    let called: Vec<_> = calls::ALL.iter().map(|call| call.function).collect();
+    for (function, callers) in privileges::FUNCTIONS {
+        assert_eq!(called.contains(function), !callers.is_empty(), "{function}");
+    }
+}
+
+/// What is installed, in words that do not change from one server version to another.
+const GOLDEN: &str = r#"
+    SELECT line FROM (
+        SELECT format('column     %s.%s %s%s%s', c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
+                      CASE WHEN a.attnotnull THEN ' not null' END,
+                      coalesce(' default ' || pg_get_expr(d.adbin, d.adrelid), '')) AS line
+          FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+          LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+         WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'v')
+        UNION ALL
+        SELECT format('constraint %s %s', conname, pg_get_constraintdef(k.oid)) FROM pg_constraint k
+         WHERE k.connamespace = 'public'::regnamespace AND k.contype <> 'n'
+        UNION ALL
+        SELECT format('index      %s', pg_get_indexdef(indexrelid)) FROM pg_index
+          JOIN pg_class c ON c.oid = indexrelid AND c.relnamespace = 'public'::regnamespace
+        UNION ALL
+        SELECT format('trigger    %s [%s]', pg_get_triggerdef(oid), tgenabled) FROM pg_trigger WHERE NOT tgisinternal
+        UNION ALL
+        SELECT format('enum       %s: %s', typname, (SELECT string_agg(enumlabel, ', ' ORDER BY enumsortorder) FROM pg_enum WHERE enumtypid = t.oid))
+          FROM pg_type t WHERE typtype = 'e' AND typnamespace = 'public'::regnamespace
+        UNION ALL
+        SELECT format('function   %s(%s) -> %s%s%s', proname, pg_get_function_arguments(oid), pg_get_function_result(oid),
+                      CASE WHEN prosecdef THEN ' definer' END, coalesce(' ' || array_to_string(proconfig, '; '), ''))
+          FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND proname <> 'uuidv7'
+        UNION ALL
+        SELECT format('acl        %s %s', c.relname, array_to_string(ARRAY(SELECT x::text FROM unnest(c.relacl) x ORDER BY x::text COLLATE "C"), ' '))
+          FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'v')
+        UNION ALL
+        SELECT format('acl        %s() %s', p.proname, array_to_string(ARRAY(SELECT x::text FROM unnest(p.proacl) x ORDER BY x::text COLLATE "C"), ' '))
+          FROM pg_proc p WHERE p.pronamespace = 'public'::regnamespace AND proname <> 'uuidv7'
+    ) facts ORDER BY line COLLATE "C""#;
+
+#[tokio::test]
+async fn the_installed_schema_is_the_golden_one() {
+    let db = TestDb::new().await;
+    let lines: Vec<String> = sqlx::query_scalar(GOLDEN).fetch_all(&mut db.admin().await).await.unwrap();
+    // From 17 on the owner's own privileges include MAINTAIN: m.
+    let live = lines.join("\n").replace("arwdDxtm/", "arwdDxt/") + "\n";
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../sql/schema.golden.txt");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &live).unwrap();
+    }
+    let golden = std::fs::read_to_string(&path).unwrap_or_default();
+    let differing: Vec<_> = live.lines().filter(|line| !golden.contains(line)).chain(golden.lines().filter(|line| !live.contains(line))).collect();
+    assert!(golden == live, "the schema differs from sql/schema.golden.txt; if that is meant, run UPDATE_GOLDEN=1 scripts/test schema\n{differing:#?}");
+}
+
+#[tokio::test]
+async fn plpgsql_check_finds_nothing_in_any_function() {
+    let db = TestDb::new().await;
+    let available: bool = db.one("SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'plpgsql_check')").await;
+    if !available {
+        assert!(std::env::var_os("SYMPHONY_REQUIRE_PLPGSQL_CHECK").is_none(), "plpgsql_check is not installed for this server");
+        eprintln!("plpgsql_check is not installed for this server: run scripts/test as root to have it");
+        return;
+    }
+    db.sql("CREATE SCHEMA checker; CREATE EXTENSION plpgsql_check SCHEMA checker").await;
+    let found: Vec<String> = sqlx::query_scalar(
+        "SELECT format('%s line %s: %s %s %s %s', p.proname, c.lineno, c.level, c.message, c.detail, c.query) \
+           FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang AND l.lanname = 'plpgsql' \
+          CROSS JOIN LATERAL checker.plpgsql_check_function_tb(p.oid, \
+              CASE WHEN p.proname = 'notify_outbox_pending' THEN 'payment_outbox_pending'::regclass \
+                   WHEN p.prorettype = 'trigger'::regtype THEN 'payment_outbox_attempts'::regclass ELSE 0 END, \
+              security_warnings => true, performance_warnings => false) c \
+          WHERE p.pronamespace = 'public'::regnamespace",
+    )
+    .fetch_all(&mut db.admin().await)
+    .await
+    .unwrap();
+    assert_eq!(found, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn ids_are_version_seven_and_follow_the_clock() {
+    let db = TestDb::new().await;
+    let odd = db
+        .count("(SELECT uuidv7() AS id FROM generate_series(1, 1000)) g WHERE substr(id::text, 15, 1) <> '7' OR substr(id::text, 20, 1) NOT IN ('8', '9', 'a', 'b')")
+        .await;
+    assert_eq!(odd, 0);
+    let near: bool = db
+        .one("SELECT abs(extract(epoch FROM clock_timestamp()) * 1000 - ('x' || translate(left(uuidv7()::text, 13), '-', ''))::bit(48)::bigint) < 5000")
+        .await;
+    assert!(near);
+    let single = db.enqueue(&crate::support::payment("i", "p", "ach")).await;
+    let batch = db.enqueue_stream("q", "ach", 3).await;
+    for id in batch.iter().chain([&single.outbox_id]) {
+        assert_eq!(id.0.get_version_num(), 7);
+    }
+    assert!(batch.is_sorted());
+}

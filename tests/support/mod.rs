@@ -1,0 +1,249 @@
+//! One server for the whole run, one database per test, and the few words tests are written in.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions, PgConnection};
+use symphony::db::{
+    ClaimRequest, ClaimedItem, Completion, Database, DbError, EnqueuedPayment, Ingest, Lease, RoleSource, migrate,
+};
+use symphony::domain::{Act, Outcome, OutboxId, Payload, PaymentRequest};
+use symphony_server::private_postgres::{PrivatePostgres, Settings};
+use tokio::sync::OnceCell;
+
+pub mod proxy;
+
+const TEMPLATE: &str = "symphony_template";
+
+/// The server of this run. Stopped, and its folder removed, by a watcher that outlives this process: tests end
+/// in too many ways (a panic, Ctrl-C, a time-out) for this process to do it.
+static SERVER: OnceCell<PgConnectOptions> = OnceCell::const_new();
+
+pub async fn server() -> &'static PgConnectOptions {
+    SERVER
+        .get_or_init(|| async {
+            let folder = PathBuf::from(format!("/tmp/symphony-test-{}", std::process::id()));
+            let settings = Settings {
+                // No test here pulls the plug of this server; those that do have one of their own, with fsync.
+                extra_settings: vec![("fsync".into(), "off".into()), ("max_connections".into(), "300".into())],
+                ..Settings::new(&folder)
+            };
+            let postgres = PrivatePostgres::start(&settings).await.expect("a PostgreSQL for the tests");
+            watch(&folder, &postgres);
+            let options = postgres.connect_options();
+            // Never dropped: this process is the server's user until it ends.
+            std::mem::forget(postgres);
+            let mut connection = options.connect().await.unwrap();
+            run(&mut connection, &format!("CREATE DATABASE {TEMPLATE}")).await.unwrap();
+            migrate::migrate(&options.clone().database(TEMPLATE), migrate::Options::default()).await.expect("the template");
+            options
+        })
+        .await
+}
+
+fn watch(folder: &std::path::Path, postgres: &PrivatePostgres) {
+    let script = r#"
+        while kill -0 "$1" 2>/dev/null; do sleep 0.2; done
+        kill -INT "$(head -n 1 "$2/postgres/postmaster.pid")" 2>/dev/null
+        while [ -e "$2/postgres/postmaster.pid" ]; do sleep 0.2; done
+        rm -rf "$2""#;
+    assert!(folder.join("postgres/postmaster.pid").exists(), "the watcher needs {}", postgres.data_folder().display());
+    Command::new("setsid")
+        .args(["bash", "-c", script, "watch", &std::process::id().to_string()])
+        .arg(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("bash, to clean up after the tests");
+}
+
+pub async fn run(connection: &mut PgConnection, sql: &str) -> Result<(), DbError> {
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await?;
+    Ok(())
+}
+
+/// A name no other test uses.
+pub fn unique(prefix: &str) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("{prefix}_{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// An empty database without Symphony.
+pub async fn bare_database() -> PgConnectOptions {
+    let name = unique("bare");
+    let mut connection = server().await.connect().await.unwrap();
+    run(&mut connection, &format!("CREATE DATABASE {name}")).await.unwrap();
+    server().await.clone().database(&name)
+}
+
+/// A database of the test's own, with Symphony installed.
+pub struct TestDb {
+    pub options: PgConnectOptions,
+    pub database: Database,
+}
+
+impl TestDb {
+    pub async fn new() -> Self {
+        let name = unique("test");
+        let mut connection = server().await.connect().await.unwrap();
+        run(&mut connection, &format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}")).await.unwrap();
+        let options = server().await.clone().database(&name);
+        let database = Database::connect(options.clone(), 20, RoleSource::EachTransaction).await.unwrap();
+        Self { options, database }
+    }
+
+    /// A superuser's connection.
+    pub async fn admin(&self) -> PgConnection {
+        self.options.connect().await.unwrap()
+    }
+
+    /// A connection that acts as a role, whatever it may do.
+    pub async fn as_role(&self, role: &str) -> PgConnection {
+        let mut connection = self.admin().await;
+        run(&mut connection, &format!("SET ROLE {role}")).await.unwrap();
+        connection
+    }
+
+    /// As a superuser.
+    pub async fn sql(&self, sql: &str) {
+        run(&mut self.admin().await, sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+
+    /// One value, as a superuser.
+    pub async fn one<T>(&self, sql: &str) -> T
+    where
+        T: for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + Unpin,
+    {
+        sqlx::query_scalar(AssertSqlSafe(sql))
+            .fetch_one(&mut self.admin().await)
+            .await
+            .unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    pub async fn count(&self, from_where: &str) -> i64 {
+        self.one(&format!("SELECT count(*) FROM {from_where}")).await
+    }
+
+    pub async fn enqueue(&self, request: &PaymentRequest) -> EnqueuedPayment {
+        self.database.ingest().enqueue_alone(request).await.unwrap()
+    }
+
+    /// `count` payments of one participant.
+    pub async fn enqueue_stream(&self, participant: &str, rail: &str, count: usize) -> Vec<OutboxId> {
+        let requests: Vec<_> = (0..count).map(|n| payment(&format!("{participant}-{rail}-{n}"), participant, rail)).collect();
+        let answers = self.database.ingest().enqueue_batch_alone(&requests).await.unwrap();
+        answers.iter().map(|answer| answer.outbox_id.unwrap()).collect()
+    }
+
+    pub async fn claim(&self, worker: &str, batch_size: i32) -> Vec<ClaimedItem> {
+        let request = ClaimRequest { worker_id: worker, batch_size, lease_seconds: 60, rails: None, due_from: None };
+        self.database.executor().claim(&request).await.unwrap()
+    }
+
+    pub async fn claim_one(&self, worker: &str) -> ClaimedItem {
+        let mut items = self.claim(worker, 1).await;
+        assert_eq!(items.len(), 1, "one item to claim");
+        items.remove(0)
+    }
+
+    pub async fn complete(&self, worker: &str, lease: Lease, outcome: Outcome) -> Result<symphony::db::SettledAttempt, DbError> {
+        let completion = Completion { retry_delay_seconds: Some(0), ..Completion::new(lease, outcome) };
+        self.database.executor().complete(worker, &completion).await
+    }
+
+    /// Let the lease of an item have ended, by setting the time in the row.
+    pub async fn expire(&self, item: OutboxId) {
+        self.sql(&format!(
+            "UPDATE payment_outbox_pending SET lease_expires_at = clock_timestamp() - INTERVAL '1 second' WHERE outbox_id = '{item}'"
+        ))
+        .await;
+    }
+
+    /// Let an item be due, by setting the time in the row.
+    pub async fn make_due(&self, item: OutboxId) {
+        self.sql(&format!("UPDATE payment_outbox_pending SET next_attempt_at = clock_timestamp() WHERE outbox_id = '{item}'")).await;
+    }
+
+    /// The ledger of an item, as `NO STATE` lines.
+    pub async fn ledger(&self, item: OutboxId) -> Vec<String> {
+        self.database
+            .auditor()
+            .life(item)
+            .await
+            .unwrap()
+            .unwrap()
+            .attempts
+            .iter()
+            .map(|attempt| format!("{} {}", attempt.attempt_no, serde_json::to_value(attempt.state).unwrap().as_str().unwrap()))
+            .collect()
+    }
+
+    pub async fn state(&self, item: OutboxId) -> String {
+        self.database.auditor().life(item).await.unwrap().unwrap().state
+    }
+
+    /// Make a rail FIFO.
+    pub async fn make_fifo(&self, rail: &str, on_failed: &str) {
+        self.database.operator().configure_rail(rail, &act(), Some(true), Some(on_failed), None).await.unwrap();
+    }
+
+    /// Everything the ledger promises, at any moment.
+    pub async fn assert_ledger_holds(&self) {
+        let figures = self.database.auditor().figures().await.unwrap();
+        assert!(figures.holds(), "{figures:?}");
+        let violated = symphony::db::inspect::violated_invariants(&mut self.admin().await).await.unwrap();
+        assert!(violated.is_empty(), "{violated:?}");
+    }
+}
+
+pub fn payload() -> Payload {
+    Payload::parse(r#"{"amount": {"value": "10.00", "currency": "EUR"}, "destination": {"iban": "DE89370400440532013000"}}"#).unwrap()
+}
+
+pub fn payment(instruction: &str, participant: &str, rail: &str) -> PaymentRequest {
+    PaymentRequest {
+        instruction_id: instruction.to_owned(),
+        participant_id: participant.to_owned(),
+        idempotency_key: "key".to_owned(),
+        rail_type: rail.to_owned(),
+        payload: payload(),
+        traceparent: None,
+    }
+}
+
+pub fn act() -> Act {
+    Act { actor: "dana".to_owned(), reason: "a test".to_owned(), approver: None, dry_run: false }
+}
+
+/// Enqueue inside a transaction of the caller's own making, at any isolation level.
+pub async fn enqueue_at(connection: &mut PgConnection, isolation: &str, request: &PaymentRequest) -> Result<EnqueuedPayment, DbError> {
+    run(connection, &format!("BEGIN ISOLATION LEVEL {isolation}")).await?;
+    let result = async {
+        let enqueued = Ingest::enqueue(connection, request).await?;
+        run(connection, "COMMIT").await?;
+        Ok(enqueued)
+    }
+    .await;
+    if result.is_err() {
+        run(connection, "ROLLBACK").await?;
+    }
+    result
+}
+
+/// The stable code of a call that must fail.
+pub fn code<T: std::fmt::Debug>(result: Result<T, DbError>) -> String {
+    result.expect_err("must be refused").code().to_owned()
+}
+
+/// The SQLSTATE with which a statement is refused for a role, or `OK`.
+pub async fn verdict(db: &TestDb, role: &str, sql: &str) -> String {
+    let mut connection = db.as_role(role).await;
+    match sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await {
+        Ok(_) => "OK".to_owned(),
+        Err(sqlx::Error::Database(error)) => error.code().unwrap_or_default().into_owned(),
+        Err(other) => panic!("{sql}: {other}"),
+    }
+}

@@ -1,0 +1,91 @@
+//! A TCP proxy before PostgreSQL that cuts a connection in the middle of a COMMIT.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Where to cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// The server never sees the COMMIT.
+    BeforeCommit,
+    /// The server commits; the client never hears of it.
+    AfterCommit,
+}
+
+/// Connections through it are cut at their first COMMIT, until `cuts` are used up.
+pub struct Proxy {
+    pub options: PgConnectOptions,
+    pub cuts: Arc<AtomicUsize>,
+}
+
+pub async fn start(server: &PgConnectOptions, cut: Cut, cuts: usize) -> Proxy {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let upstream = server.get_port();
+    let left = Arc::new(AtomicUsize::new(cuts));
+    let counter = left.clone();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(("127.0.0.1", upstream)).await.unwrap();
+            tokio::spawn(carry(client, server, cut, counter.clone()));
+        }
+    });
+    let options = server.clone().host("127.0.0.1").port(port).ssl_mode(PgSslMode::Disable);
+    // A socket folder would win over the host.
+    let options = without_socket(options, port);
+    Proxy { options, cuts: left }
+}
+
+fn without_socket(options: PgConnectOptions, port: u16) -> PgConnectOptions {
+    use sqlx::ConnectOptions as _;
+    let mut url = options.to_url_lossy();
+    url.set_host(Some("127.0.0.1")).unwrap();
+    url.set_port(Some(port)).unwrap();
+    let pairs: Vec<(String, String)> = url.query_pairs().filter(|(key, _)| key != "host" && key != "port").map(|(k, v)| (k.into_owned(), v.into_owned())).collect();
+    url.query_pairs_mut().clear().extend_pairs(pairs);
+    url.as_str().parse().unwrap()
+}
+
+async fn carry(client: TcpStream, server: TcpStream, cut: Cut, cuts: Arc<AtomicUsize>) {
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let (stop_answers, mut stopped) = tokio::sync::watch::channel(false);
+    let answers = tokio::spawn(async move {
+        let mut buffer = vec![0; 65536];
+        loop {
+            tokio::select! {
+                read = from_server.read(&mut buffer) => match read {
+                    Ok(0) | Err(_) => return,
+                    Ok(n) => if to_client.write_all(&buffer[..n]).await.is_err() { return },
+                },
+                _ = stopped.changed() => {
+                    // The server's answer is read to its end, so that it did its work, and dropped.
+                    while matches!(from_server.read(&mut buffer).await, Ok(n) if n > 0 && !buffer[..n].contains(&b'Z')) {}
+                    return;
+                }
+            }
+        }
+    });
+    let mut buffer = vec![0; 65536];
+    while let Ok(n) = from_client.read(&mut buffer).await {
+        if n == 0 {
+            break;
+        }
+        let commits = buffer[..n].windows(6).any(|window| window == b"COMMIT");
+        if commits && cuts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+            stop_answers.send(true).unwrap();
+            if cut == Cut::AfterCommit {
+                to_server.write_all(&buffer[..n]).await.unwrap();
+                answers.await.unwrap();
+            }
+            return;
+        }
+        if to_server.write_all(&buffer[..n]).await.is_err() {
+            break;
+        }
+    }
+}
