@@ -29,8 +29,14 @@ async fn a_dry_run_answers_and_changes_nothing() {
     let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
     let dry = Act { dry_run: true, ..act() };
     let answer = operator.park(item, &dry).await.unwrap();
-    assert_eq!((answer.state_before.as_str(), answer.state_after.as_str(), answer.dry_run), ("PENDING", "PARKED", true));
-    assert_eq!((db.state(item).await.as_str(), db.count("payment_outbox_events").await), ("DUE", 0));
+    assert_eq!(
+        (answer.state_before.as_str(), answer.state_after.as_str(), answer.dry_run),
+        ("PENDING", "PARKED", true)
+    );
+    assert_eq!(
+        (db.state(item).await.as_str(), db.count("payment_outbox_events").await),
+        ("DUE", 0)
+    );
     operator.park(item, &act()).await.unwrap();
     operator.resolve(item, &Resolution::Failed, &dry).await.unwrap();
     assert_eq!(db.state(item).await, "PARKED");
@@ -49,20 +55,39 @@ async fn a_person_resolves_a_parked_item_under_their_own_name() {
         items.push(db.enqueue(&request).await.outbox_id);
     }
     for item in db.claim("w", 3).await {
-        db.database.executor().park_unknown("w", &symphony::db::Completion::new(item.lease(), Outcome::Unknown)).await.unwrap();
+        db.database
+            .executor()
+            .park_unknown("w", &symphony::db::Completion::new(item.lease(), Outcome::Unknown))
+            .await
+            .unwrap();
     }
-    operator.resolve(items[0], &Resolution::Dispatched { rail_reference: "R1".into() }, &act()).await.unwrap();
+    operator
+        .resolve(items[0], &Resolution::Dispatched { rail_reference: "R1".into() }, &act())
+        .await
+        .unwrap();
     operator.resolve(items[1], &Resolution::Failed, &act()).await.unwrap();
     operator.resolve(items[2], &Resolution::Retry, &act()).await.unwrap();
     assert_eq!(db.ledger(items[0]).await, ["1 RETRYABLE", "2 DISPATCHED"]);
     assert_eq!(db.ledger(items[1]).await, ["1 RETRYABLE", "2 FAILED"]);
     let claimed = db.claim_one("w").await;
-    assert_eq!((claimed.outbox_id, claimed.must_inquire), (items[2], false), "a person has said it did not move");
+    assert_eq!(
+        (claimed.outbox_id, claimed.must_inquire),
+        (items[2], false),
+        "a person has said it did not move"
+    );
     let by: String = db.one(&format!("SELECT worker_id FROM payment_outbox_attempts WHERE outbox_id = '{}' AND state = 'DISPATCHED'", items[0])).await;
     assert_eq!(by, "operator:dana");
-    assert_eq!(code(operator.resolve(items[0], &Resolution::Failed, &act()).await), "P7006", "ended");
+    assert_eq!(
+        code(operator.resolve(items[0], &Resolution::Failed, &act()).await),
+        "P7006",
+        "ended"
+    );
     let blank = Resolution::Dispatched { rail_reference: " ".into() };
-    assert_eq!(code(operator.resolve(items[2], &blank, &act()).await), "P7005", "dispatched needs its proof");
+    assert_eq!(
+        code(operator.resolve(items[2], &blank, &act()).await),
+        "P7005",
+        "dispatched needs its proof"
+    );
     db.assert_ledger_holds().await;
 }
 
@@ -95,11 +120,25 @@ async fn where_approval_is_required_one_person_cannot_act_alone() {
     operator.configure_lane(&act(), None, Some(true)).await.unwrap();
     let approved = |approver: &str| Act { approver: Some(approver.into()), ..act() };
     assert_eq!(code(operator.resolve(item, &Resolution::Retry, &act()).await), "P7008");
-    assert_eq!(code(operator.resolve(item, &Resolution::Retry, &approved(" Dana ")).await), "P7008", "the actor is no second person");
+    assert_eq!(
+        code(operator.resolve(item, &Resolution::Retry, &approved(" Dana ")).await),
+        "P7008",
+        "the actor is no second person"
+    );
     assert_eq!(code(operator.resolve(item, &Resolution::Retry, &approved(" ")).await), "P7005");
-    assert_eq!(code(operator.configure_lane(&act(), None, Some(false)).await), "P7008", "nor can the rule be switched off alone");
+    assert_eq!(
+        code(operator.configure_lane(&act(), None, Some(false)).await),
+        "P7008",
+        "nor can the rule be switched off alone"
+    );
     operator.resolve(item, &Resolution::Retry, &approved("eve")).await.unwrap();
-    assert_eq!(db.one::<String>("SELECT approver FROM payment_outbox_events WHERE event_type = 'RESOLVED'").await, "eve");
+    assert_eq!(
+        db.one::<String>(
+            "SELECT approver FROM payment_outbox_events WHERE event_type = 'RESOLVED'"
+        )
+        .await,
+        "eve"
+    );
     operator.configure_lane(&approved("eve"), None, Some(false)).await.unwrap();
 }
 
@@ -110,7 +149,10 @@ async fn an_act_without_a_name_a_reason_or_an_item_is_refused() {
     let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
     assert_eq!(code(operator.park(item, &Act { actor: " ".into(), ..act() }).await), "P7005");
     assert_eq!(code(operator.park(item, &Act { reason: String::new(), ..act() }).await), "P7005");
-    assert_eq!(code(operator.park(symphony::domain::OutboxId(uuid::Uuid::new_v4()), &act()).await), "P7007");
+    assert_eq!(
+        code(operator.park(symphony::domain::OutboxId(uuid::Uuid::new_v4()), &act()).await),
+        "P7007"
+    );
 }
 
 #[tokio::test]
@@ -121,13 +163,25 @@ async fn the_views_tell_every_state_apart() {
     db.database.operator().park(ids[0], &act()).await.unwrap();
     let claimed = db.claim("w", 3).await;
     db.expire(claimed[0].outbox_id).await;
-    db.database.executor().complete("w", &symphony::db::Completion::new(claimed[1].lease(), Outcome::Retryable)).await.unwrap();
+    db.database
+        .executor()
+        .complete("w", &symphony::db::Completion::new(claimed[1].lease(), Outcome::Retryable))
+        .await
+        .unwrap();
     db.sql(&format!("UPDATE payment_outbox_pending SET next_attempt_at = now() + INTERVAL '1 hour' WHERE outbox_id = '{}'", claimed[1].outbox_id)).await;
-    let states: Vec<String> = db.one("SELECT array_agg(state ORDER BY sequence_id) FROM outbox_operational_status").await;
+    let states: Vec<String> =
+        db.one("SELECT array_agg(state ORDER BY sequence_id) FROM outbox_operational_status").await;
     assert_eq!(states, ["PARKED", "LEASE_EXPIRED", "SCHEDULED", "IN_FLIGHT", "DUE"]);
     let lane = db.database.auditor().status().await.unwrap().remove(0);
     assert_eq!(
-        (lane.pending, lane.parked_count, lane.expired_lease_count, lane.scheduled_count, lane.leased_count, lane.due_unleased_count),
+        (
+            lane.pending,
+            lane.parked_count,
+            lane.expired_lease_count,
+            lane.scheduled_count,
+            lane.leased_count,
+            lane.due_unleased_count
+        ),
         (5, 1, 1, 1, 1, 1)
     );
     db.enqueue_stream("q", "fifo", 2).await;
@@ -145,4 +199,20 @@ async fn a_gap_in_a_stream_would_be_seen() {
     assert_eq!(db.one::<String>("SELECT format('%s %s-%s', participant_id, missing_from, missing_to) FROM participant_sequence_gaps").await, "p 4-6");
     db.enqueue(&payment("after", "p", "ach")).await;
     assert_eq!(db.one::<String>("SELECT format('%s %s-%s', participant_id, missing_from, missing_to) FROM participant_sequence_gaps").await, "p 4-6");
+}
+
+#[tokio::test]
+async fn what_a_rail_once_said_yes_to_is_not_sent_again_by_one_person_alone() {
+    let db = TestDb::new().await;
+    let operator = db.database.operator();
+    let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
+    let lost = db.claim_one("a").await;
+    db.expire(item).await;
+    let claimed = db.claim_one("b").await;
+    let yes = symphony::db::Completion::new(lost.lease(), Outcome::Dispatched);
+    db.database.executor().record_late_outcome("a", &yes).await.unwrap();
+    db.complete("b", claimed.lease(), Outcome::Failed).await.unwrap();
+    assert_eq!(code(operator.redrive(item, &act()).await), "P7008", "it would pay twice");
+    let approved = Act { approver: Some("eve".into()), ..act() };
+    operator.redrive(item, &approved).await.unwrap();
 }

@@ -19,7 +19,11 @@ async fn a_temporary_table_cannot_hijack_a_definer_function() {
     }
     let request = payment("i", "p", "ach");
     let enqueued = symphony::db::Ingest::enqueue(&mut ingest, &request).await.unwrap();
-    assert_eq!(db.count("public.payment_outbox_instructions").await, 1, "the real table was written");
+    assert_eq!(
+        db.count("public.payment_outbox_instructions").await,
+        1,
+        "the real table was written"
+    );
     assert!(enqueued.created_at.timestamp() > 1_000_000_000, "by the real clock");
     assert!(symphony::db::Ingest::enqueue(&mut ingest, &request).await.unwrap().duplicate);
 }
@@ -28,7 +32,7 @@ async fn a_temporary_table_cannot_hijack_a_definer_function() {
 async fn every_definer_function_has_a_fixed_search_path_that_ends_in_pg_temp() {
     let db = TestDb::new().await;
     let loose: Vec<String> = sqlx::query_scalar(
-        "SELECT proname::text FROM pg_proc WHERE pronamespace = 'public'::regnamespace \
+        "SELECT proname::text FROM pg_proc WHERE pronamespace IN ('public'::regnamespace, 'symphony_internal'::regnamespace) \
             AND (prosecdef OR prolang <> (SELECT oid FROM pg_language WHERE lanname = 'sql') OR prosqlbody IS NULL) \
             AND NOT coalesce(proconfig @> ARRAY['search_path=pg_catalog, pg_temp'], false)",
     )
@@ -37,7 +41,7 @@ async fn every_definer_function_has_a_fixed_search_path_that_ends_in_pg_temp() {
     .unwrap();
     assert_eq!(loose, Vec::<String>::new());
     let foreign: Vec<String> =
-        sqlx::query_scalar("SELECT proname::text FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND proowner <> 'symphony_control'::regrole")
+        sqlx::query_scalar("SELECT proname::text FROM pg_proc WHERE pronamespace IN ('public'::regnamespace, 'symphony_internal'::regnamespace) AND proowner <> 'symphony_control'::regrole")
             .fetch_all(&mut db.admin().await)
             .await
             .unwrap();
@@ -68,7 +72,11 @@ async fn the_replica_role_does_not_switch_the_ledgers_guards_off() {
     db.enqueue(&payment("i", "p", "ach")).await;
     let mut admin = db.admin().await;
     run(&mut admin, "SET session_replication_role = replica").await.unwrap();
-    for change in ["UPDATE payment_outbox_instructions SET rail_type = 'x'", "DELETE FROM payment_outbox_instructions", "TRUNCATE payment_outbox_attempts"] {
+    for change in [
+        "UPDATE payment_outbox_instructions SET rail_type = 'x'",
+        "DELETE FROM payment_outbox_instructions",
+        "TRUNCATE payment_outbox_attempts",
+    ] {
         let refused = sqlx::raw_sql(AssertSqlSafe(change)).execute(&mut admin).await.unwrap_err();
         assert_eq!(refused.as_database_error().unwrap().code().unwrap(), "P0001", "{change}");
     }
@@ -80,11 +88,25 @@ async fn no_runtime_role_can_become_another_or_the_owner() {
     for (n, role) in symphony::db::privileges::RUNTIME_ROLES.iter().enumerate() {
         let login = format!("login_{n}_of_this_test");
         db.sql(&format!("DROP ROLE IF EXISTS {login}; CREATE ROLE {login} LOGIN PASSWORD 'x'; GRANT {role} TO {login}")).await;
-        let mut connection = sqlx::ConnectOptions::connect(&db.options.clone().username(&login).password("x")).await.unwrap();
+        let mut connection =
+            sqlx::ConnectOptions::connect(&db.options.clone().username(&login).password("x"))
+                .await
+                .unwrap();
         run(&mut connection, &format!("SET ROLE {role}")).await.unwrap();
-        for other in symphony::db::privileges::RUNTIME_ROLES.iter().chain(&["symphony_control", "postgres"]).filter(|other| *other != role) {
-            let refused = sqlx::raw_sql(AssertSqlSafe(format!("SET ROLE {other}"))).execute(&mut connection).await.unwrap_err();
-            assert_eq!(refused.as_database_error().unwrap().code().unwrap(), "42501", "{role} -> {other}");
+        for other in symphony::db::privileges::RUNTIME_ROLES
+            .iter()
+            .chain(&["symphony_control", "postgres"])
+            .filter(|other| *other != role)
+        {
+            let refused = sqlx::raw_sql(AssertSqlSafe(format!("SET ROLE {other}")))
+                .execute(&mut connection)
+                .await
+                .unwrap_err();
+            assert_eq!(
+                refused.as_database_error().unwrap().code().unwrap(),
+                "42501",
+                "{role} -> {other}"
+            );
         }
     }
 }
@@ -104,9 +126,13 @@ async fn the_ledger_names_the_login_behind_a_role_and_not_the_owner() {
     db.sql("DROP ROLE IF EXISTS night_shift; CREATE ROLE night_shift LOGIN PASSWORD 'x'; GRANT symphony_operator TO night_shift").await;
     let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
     let options = db.options.clone().username("night_shift").password("x");
-    let database = symphony::db::Database::connect(options, 1, symphony::db::RoleSource::Login).await.unwrap();
+    let database =
+        symphony::db::Database::connect(options, 1, symphony::db::RoleSource::Login).await.unwrap();
     database.operator().park(item, &act()).await.unwrap();
-    assert_eq!(db.one::<String>("SELECT session_role FROM payment_outbox_events").await, "night_shift");
+    assert_eq!(
+        db.one::<String>("SELECT session_role FROM payment_outbox_events").await,
+        "night_shift"
+    );
 }
 
 #[tokio::test]
@@ -124,10 +150,63 @@ async fn no_error_carries_the_payload() {
         format!("SELECT enqueue_payment_outbox('{long}', 'p', 'k', 'ach', '{payload}')"),
         format!("SELECT enqueue_payment_outbox('i2', 'p', 'k', 'ach', '[\"{secret}\"]')"),
         format!("SELECT enqueue_payment_outbox('i2', 'p', 'k', 'ach', '{big}')"),
-        format!("SELECT enqueue_payment_outbox_batch(ARRAY['i'], ARRAY['p', 'q'], ARRAY['k'], ARRAY['ach'], ARRAY['{payload}'::jsonb])"),
+        format!(
+            "SELECT enqueue_payment_outbox_batch(ARRAY['i'], ARRAY['p', 'q'], ARRAY['k'], ARRAY['ach'], ARRAY['{payload}'::jsonb])"
+        ),
     ] {
         let error = sqlx::raw_sql(AssertSqlSafe(call)).execute(&mut ingest).await.unwrap_err();
         let told = format!("{error:?}");
         assert!(!told.contains(secret), "{told}");
     }
+}
+
+/// An application's own role often may create in schema public: it must not get code run as the owner that way.
+#[tokio::test]
+async fn a_planted_overload_is_never_called_by_a_definer() {
+    let db = TestDb::new().await;
+    db.sql(
+        "CREATE ROLE planter_of_this_test; GRANT CREATE ON SCHEMA public TO planter_of_this_test; \
+            GRANT symphony_ingest, symphony_executor, symphony_operator TO planter_of_this_test",
+    )
+    .await;
+    let mut planter = db.as_role("planter_of_this_test").await;
+    let evil = "LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'hijacked as %', current_user USING ERRCODE = 'XX001'; END $$";
+    for (function, _) in symphony::db::privileges::FUNCTIONS {
+        for arguments in [
+            "text",
+            "text, int, int",
+            "text, text",
+            "text, bigint, int",
+            "int, text[], int[]",
+            "anyelement",
+            "anyelement, anyelement",
+            "text, text, text",
+            "uuid, text, text",
+            "smallint",
+            "bigint",
+            "VARIADIC text[]",
+        ] {
+            // Where ours has exactly these arguments it cannot be planted: somebody else's cannot be replaced.
+            let planted = run(
+                &mut planter,
+                &format!("CREATE FUNCTION public.{function}({arguments}) RETURNS int {evil}"),
+            )
+            .await;
+            assert!(planted.is_ok() || !planted.unwrap_err().to_string().contains("hijacked"));
+        }
+    }
+    run(&mut planter, "SELECT enqueue_payment_outbox('i'::text, 'p'::text, 'k'::text, 'ach'::text, '{}'::jsonb, NULL::text)").await.unwrap();
+    run(&mut planter, "SELECT enqueue_payment_outbox_batch(ARRAY['j', ' '], ARRAY['p', 'p'], ARRAY['k', 'k'], ARRAY['ach', 'ach'], ARRAY['{}', '{}']::jsonb[], NULL::text[])").await.unwrap();
+    let item = db.claim_one("w").await;
+    db.complete("w", item.lease(), symphony::domain::Outcome::Retryable).await.unwrap();
+    let item = db.claim_one("w").await;
+    db.expire(item.outbox_id).await;
+    db.database.executor().repair("w", 10).await.unwrap();
+    db.database.operator().park(item.outbox_id, &act()).await.unwrap();
+    db.database
+        .operator()
+        .resolve(item.outbox_id, &symphony::domain::Resolution::Failed, &act())
+        .await
+        .unwrap();
+    db.database.operator().redrive(item.outbox_id, &act()).await.unwrap();
 }

@@ -8,7 +8,9 @@ async fn refused(db: &TestDb, role: &str, sql: &str) -> (String, String) {
     let mut connection = db.as_role(role).await;
     match sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await {
         Ok(_) => panic!("accepted: {sql}"),
-        Err(sqlx::Error::Database(error)) => (error.code().unwrap().into_owned(), error.message().to_owned()),
+        Err(sqlx::Error::Database(error)) => {
+            (error.code().unwrap().into_owned(), error.message().to_owned())
+        }
         Err(other) => panic!("{sql}: {other}"),
     }
 }
@@ -22,6 +24,7 @@ async fn bad_arguments_get_p7005_and_the_arguments_name() {
     let cases: Vec<(&str, String, &str)> = vec![
         ("symphony_ingest", "enqueue_payment_outbox('', 'p', 'k', 'r', '{}')".into(), "p_instruction_id"),
         ("symphony_ingest", "enqueue_payment_outbox('  ', 'p', 'k', 'r', '{}')".into(), "p_instruction_id"),
+        ("symphony_ingest", "enqueue_payment_outbox(E'\\t\\n', 'p', 'k', 'r', '{}')".into(), "p_instruction_id"),
         ("symphony_ingest", "enqueue_payment_outbox(NULL, 'p', 'k', 'r', '{}')".into(), "p_instruction_id"),
         ("symphony_ingest", "enqueue_payment_outbox('i', '', 'k', 'r', '{}')".into(), "p_participant_id"),
         ("symphony_ingest", "enqueue_payment_outbox('i', 'p', '', 'r', '{}')".into(), "p_idempotency_key"),
@@ -75,7 +78,12 @@ async fn a_nul_byte_gets_one_clear_line() {
     let db = TestDb::new().await;
     let error = db.database.ingest().enqueue_alone(&payment("a\0b", "p", "ach")).await.unwrap_err();
     assert_eq!((error.code(), error.to_string().lines().count()), ("22021", 1), "{error}");
-    let (state, _) = refused(&db, "symphony_ingest", r#"SELECT enqueue_payment_outbox('i', 'p', 'k', 'r', '{"a": "\u0000"}')"#).await;
+    let (state, _) = refused(
+        &db,
+        "symphony_ingest",
+        r#"SELECT enqueue_payment_outbox('i', 'p', 'k', 'r', '{"a": "\u0000"}')"#,
+    )
+    .await;
     assert_eq!(state, "22P05");
 }
 
@@ -83,12 +91,42 @@ async fn a_nul_byte_gets_one_clear_line() {
 async fn an_unknown_item_is_p7002_to_a_worker_and_p7007_to_a_person() {
     let db = TestDb::new().await;
     let id = "00000000-0000-0000-0000-000000000001";
-    assert_eq!(refused(&db, "symphony_executor", &format!("SELECT complete_outbox_attempt('{id}', '{id}', 'w', 'FAILED')")).await.0, "P7002");
-    assert_eq!(refused(&db, "symphony_executor", &format!("SELECT record_late_outcome('{id}', '{id}', 'w', 'FAILED')")).await.0, "P7007");
+    assert_eq!(
+        refused(
+            &db,
+            "symphony_executor",
+            &format!("SELECT complete_outbox_attempt('{id}', '{id}', 'w', 'FAILED')")
+        )
+        .await
+        .0,
+        "P7002"
+    );
+    assert_eq!(
+        refused(
+            &db,
+            "symphony_executor",
+            &format!("SELECT record_late_outcome('{id}', '{id}', 'w', 'FAILED')")
+        )
+        .await
+        .0,
+        "P7007"
+    );
     for act in ["park_outbox", "release_outbox", "redrive_outbox"] {
-        assert_eq!(refused(&db, "symphony_operator", &format!("SELECT {act}('{id}', 'a', 'b')")).await.0, "P7007");
+        assert_eq!(
+            refused(&db, "symphony_operator", &format!("SELECT {act}('{id}', 'a', 'b')")).await.0,
+            "P7007"
+        );
     }
-    assert_eq!(refused(&db, "symphony_operator", &format!("SELECT resolve_outbox('{id}', 'MAYBE', 'a', 'b')")).await.0, "P7003");
+    assert_eq!(
+        refused(
+            &db,
+            "symphony_operator",
+            &format!("SELECT resolve_outbox('{id}', 'MAYBE', 'a', 'b')")
+        )
+        .await
+        .0,
+        "P7003"
+    );
 }
 
 #[tokio::test]
@@ -96,6 +134,23 @@ async fn a_payload_of_exactly_one_mebibyte_is_accepted() {
     let db = TestDb::new().await;
     let text = |bytes: usize| format!(r#"{{"x": "{}"}}"#, "y".repeat(bytes - 9));
     let mut ingest = db.as_role("symphony_ingest").await;
-    run(&mut ingest, &format!("SELECT enqueue_payment_outbox('i', 'p', 'k', 'r', '{}')", text(1 << 20))).await.unwrap();
-    assert_eq!(refused(&db, "symphony_ingest", &format!("SELECT enqueue_payment_outbox('i2', 'p', 'k', 'r', '{}')", text((1 << 20) + 1))).await.0, "P7005");
+    run(
+        &mut ingest,
+        &format!("SELECT enqueue_payment_outbox('i', 'p', 'k', 'r', '{}')", text(1 << 20)),
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        refused(
+            &db,
+            "symphony_ingest",
+            &format!(
+                "SELECT enqueue_payment_outbox('i2', 'p', 'k', 'r', '{}')",
+                text((1 << 20) + 1)
+            )
+        )
+        .await
+        .0,
+        "P7005"
+    );
 }

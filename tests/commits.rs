@@ -10,7 +10,8 @@ use crate::support::{TestDb, payment};
 
 async fn through_proxy(db: &TestDb, cut: Cut, cuts: usize) -> (Database, proxy::Proxy) {
     let proxy = proxy::start(&db.options, cut, cuts).await;
-    let database = Database::connect(proxy.options.clone(), 2, RoleSource::EachTransaction).await.unwrap();
+    let database =
+        Database::connect(proxy.options.clone(), 2, RoleSource::EachTransaction).await.unwrap();
     (database, proxy)
 }
 
@@ -43,10 +44,17 @@ async fn cut_completions_are_neither_lost_nor_doubled() {
     for (n, cut) in [Cut::AfterCommit, Cut::BeforeCommit].into_iter().cycle().take(20).enumerate() {
         let worker = format!("w{n}");
         let (database, _proxy) = through_proxy(&db, cut, 1).await;
-        let request = ClaimRequest { worker_id: &worker, batch_size: 2, lease_seconds: 60, rails: None, due_from: None };
+        let request = ClaimRequest {
+            worker_id: &worker,
+            batch_size: 2,
+            lease_seconds: 60,
+            rails: None,
+            due_from: None,
+        };
         // Claimed without the proxy, so that the one cut falls on the completion.
         let items = db.database.executor().claim(&request).await.unwrap();
-        let completions: Vec<_> = items.iter().map(|item| Completion::new(item.lease(), Outcome::Dispatched)).collect();
+        let completions: Vec<_> =
+            items.iter().map(|item| Completion::new(item.lease(), Outcome::Dispatched)).collect();
         match database.executor().complete_batch(&worker, &completions).await {
             Ok(_) => assert_eq!(cut, Cut::AfterCommit),
             Err(DbError::NotCommitted) => {

@@ -10,7 +10,10 @@ async fn the_first_number_of_a_stream_is_one_and_the_next_follow_without_gap() {
     let db = TestDb::new().await;
     for expected in 1..=5 {
         let enqueued = db.enqueue(&payment(&format!("i{expected}"), "p", "ach")).await;
-        assert_eq!((enqueued.sequence_id, enqueued.state.as_str(), enqueued.duplicate), (expected, "PENDING", false));
+        assert_eq!(
+            (enqueued.sequence_id, enqueued.state.as_str(), enqueued.duplicate),
+            (expected, "PENDING", false)
+        );
     }
     assert_eq!(db.enqueue(&payment("other", "q", "ach")).await.sequence_id, 1);
     db.assert_ledger_holds().await;
@@ -35,7 +38,10 @@ async fn a_known_request_is_answered_with_its_item_whatever_became_of_it() {
     let words: Vec<_> = states.iter().map(|known| known.state.as_str()).collect();
     assert_eq!(words, ["PENDING", "IN_FLIGHT", "LEASE_EXPIRED", "FAILED", "REDRIVEN"]);
     for known in &states {
-        assert_eq!((known.outbox_id, known.sequence_id, known.created_at), (first.outbox_id, 1, first.created_at));
+        assert_eq!(
+            (known.outbox_id, known.sequence_id, known.created_at),
+            (first.outbox_id, 1, first.created_at)
+        );
         assert!(known.duplicate);
     }
     // Two instructions: the failed one and its redrive. Asking again wrote nothing.
@@ -47,14 +53,19 @@ async fn a_key_reused_for_another_request_is_refused_and_nothing_is_lost() {
     let db = TestDb::new().await;
     let first = db.enqueue(&payment("i", "p", "ach")).await;
     let mut other_payload = payment("i", "p", "ach");
-    other_payload.payload = Payload::parse(r#"{"amount": {"value": "10.01", "currency": "EUR"}}"#).unwrap();
+    other_payload.payload =
+        Payload::parse(r#"{"amount": {"value": "10.01", "currency": "EUR"}}"#).unwrap();
     for other in [other_payload, payment("i", "q", "ach"), payment("i", "p", "swift")] {
         let error = db.database.ingest().enqueue_alone(&other).await.unwrap_err();
         assert!(matches!(error, DbError::KeyReused { .. }), "{error}");
         assert!(error.to_string().contains(&first.outbox_id.to_string()));
     }
     assert_eq!(db.count("payment_outbox_instructions").await, 1);
-    assert_eq!(db.enqueue(&payment("next", "p", "ach")).await.sequence_id, 2, "a refusal uses no number");
+    assert_eq!(
+        db.enqueue(&payment("next", "p", "ach")).await.sequence_id,
+        2,
+        "a refusal uses no number"
+    );
     db.assert_ledger_holds().await;
 }
 
@@ -108,7 +119,8 @@ async fn a_batch_answers_every_item_in_order_and_one_bad_item_fails_no_other() {
 #[tokio::test]
 async fn a_batch_of_new_items_is_numbered_and_claimed_in_the_order_given() {
     let db = TestDb::new().await;
-    let batch: Vec<_> = (0..500).map(|n| payment(&format!("i{n}"), &format!("p{}", n * 7 % 13), "ach")).collect();
+    let batch: Vec<_> =
+        (0..500).map(|n| payment(&format!("i{n}"), &format!("p{}", n * 7 % 13), "ach")).collect();
     let answers = db.database.ingest().enqueue_batch_alone(&batch).await.unwrap();
     let mut next = std::collections::HashMap::new();
     for (request, answer) in batch.iter().zip(&answers) {
@@ -116,7 +128,8 @@ async fn a_batch_of_new_items_is_numbered_and_claimed_in_the_order_given() {
         *number += 1;
         assert_eq!(answer.sequence_id, Some(*number));
     }
-    let claimed: Vec<_> = db.claim("w", 500).await.into_iter().map(|item| item.instruction_id).collect();
+    let claimed: Vec<_> =
+        db.claim("w", 500).await.into_iter().map(|item| item.instruction_id).collect();
     let asked: Vec<_> = batch.into_iter().map(|request| request.instruction_id).collect();
     assert_eq!(claimed, asked);
     db.assert_ledger_holds().await;
@@ -125,11 +138,15 @@ async fn a_batch_of_new_items_is_numbered_and_claimed_in_the_order_given() {
 #[tokio::test]
 async fn a_repeated_batch_writes_nothing() {
     let db = TestDb::new().await;
-    let batch: Vec<_> = (0..200).map(|n| payment(&format!("i{n}"), &format!("p{}", n % 5), "ach")).collect();
+    let batch: Vec<_> =
+        (0..200).map(|n| payment(&format!("i{n}"), &format!("p{}", n % 5), "ach")).collect();
     let first = db.database.ingest().enqueue_batch_alone(&batch).await.unwrap();
     let again = db.database.ingest().enqueue_batch_alone(&batch).await.unwrap();
     for (first, again) in first.iter().zip(&again) {
-        assert_eq!((first.outbox_id, first.sequence_id, Some(true)), (again.outbox_id, again.sequence_id, again.duplicate));
+        assert_eq!(
+            (first.outbox_id, first.sequence_id, Some(true)),
+            (again.outbox_id, again.sequence_id, again.duplicate)
+        );
     }
     assert_eq!(db.count("payment_outbox_instructions").await, 200);
     db.assert_ledger_holds().await;
@@ -140,14 +157,20 @@ async fn a_rolled_back_enqueue_gives_its_number_back() {
     let db = TestDb::new().await;
     let mut connection = db.admin().await;
     run(&mut connection, "BEGIN").await.unwrap();
-    assert_eq!(Ingest::enqueue(&mut connection, &payment("i1", "p", "ach")).await.unwrap().sequence_id, 1);
+    assert_eq!(
+        Ingest::enqueue(&mut connection, &payment("i1", "p", "ach")).await.unwrap().sequence_id,
+        1
+    );
     run(&mut connection, "ROLLBACK").await.unwrap();
     assert_eq!(db.enqueue(&payment("i2", "p", "ach")).await.sequence_id, 1);
     // To a savepoint as well.
     run(&mut connection, "BEGIN; SAVEPOINT s").await.unwrap();
     Ingest::enqueue(&mut connection, &payment("i3", "p", "ach")).await.unwrap();
     run(&mut connection, "ROLLBACK TO s").await.unwrap();
-    assert_eq!(Ingest::enqueue(&mut connection, &payment("i4", "p", "ach")).await.unwrap().sequence_id, 2);
+    assert_eq!(
+        Ingest::enqueue(&mut connection, &payment("i4", "p", "ach")).await.unwrap().sequence_id,
+        2
+    );
     run(&mut connection, "COMMIT").await.unwrap();
     db.assert_ledger_holds().await;
 }
@@ -176,9 +199,18 @@ async fn the_payload_a_worker_gets_is_the_payload_that_was_asked() {
     request.payload = Payload::parse(text).unwrap();
     db.enqueue(&request).await;
     let item = db.claim_one("w").await;
-    let same: bool = db.one(&format!("SELECT '{}'::jsonb = '{}'::jsonb", item.payload.0.get().replace('\'', "''"), text.replace('\'', "''"))).await;
+    let same: bool = db
+        .one(&format!(
+            "SELECT '{}'::jsonb = '{}'::jsonb",
+            item.payload.0.get().replace('\'', "''"),
+            text.replace('\'', "''")
+        ))
+        .await;
     assert!(same);
-    assert!(item.payload.0.get().contains("12345678901234567890.12345678901234567890"), "to the last digit");
+    assert!(
+        item.payload.0.get().contains("12345678901234567890.12345678901234567890"),
+        "to the last digit"
+    );
 }
 
 #[tokio::test]
@@ -187,7 +219,14 @@ async fn above_read_committed_the_loser_of_a_race_retries_and_finds_the_item() {
     for isolation in ["REPEATABLE READ", "SERIALIZABLE"] {
         let request = payment(isolation, "p", "ach");
         let mut late = db.admin().await;
-        run(&mut late, &format!("BEGIN ISOLATION LEVEL {isolation}; SELECT 1 FROM payment_outbox_instructions")).await.unwrap();
+        run(
+            &mut late,
+            &format!(
+                "BEGIN ISOLATION LEVEL {isolation}; SELECT 1 FROM payment_outbox_instructions"
+            ),
+        )
+        .await
+        .unwrap();
         let first = db.enqueue(&request).await;
         assert_eq!(code(Ingest::enqueue(&mut late, &request).await), "40001");
         run(&mut late, "ROLLBACK").await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use symphony::domain::{Outcome, OutboxId};
+use symphony::domain::{OutboxId, Outcome};
 use tokio::task::JoinSet;
 
 use crate::support::{TestDb, act, code, payment, run};
@@ -31,7 +31,10 @@ async fn only_the_head_of_a_lane_can_be_leased_and_lanes_do_not_wait_for_each_ot
     let mut claimed = db.claim("w", 100).await;
     claimed.sort_by_key(|item| item.outbox_id);
     assert_eq!(claimed.iter().map(|item| item.outbox_id).collect::<Vec<_>>(), expected);
-    assert!(claim_all(&db).await.is_empty(), "while heads are in flight nobody else of their lane is");
+    assert!(
+        claim_all(&db).await.is_empty(),
+        "while heads are in flight nobody else of their lane is"
+    );
     for item in &claimed {
         db.complete("w", item.lease(), Outcome::Dispatched).await.unwrap();
     }
@@ -66,7 +69,8 @@ async fn a_failed_head_blocks_its_lane_until_it_is_redriven_in_its_place() {
     let q = db.enqueue_stream("q", "fifo", 1).await;
     let heads = db.claim("w", 100).await;
     for head in &heads {
-        let outcome = if head.participant_id == "p" { Outcome::Failed } else { Outcome::Dispatched };
+        let outcome =
+            if head.participant_id == "p" { Outcome::Failed } else { Outcome::Dispatched };
         db.complete("w", head.lease(), outcome).await.unwrap();
     }
     assert!(claim_all(&db).await.is_empty());
@@ -109,10 +113,17 @@ async fn skipping_a_failed_head_lets_the_lane_go_on_and_is_recorded() {
     dry.dry_run = true;
     assert_eq!(db.database.operator().skip_head("p", "fifo", &dry).await.unwrap().outbox_id, p[0]);
     assert!(claim_all(&db).await.is_empty(), "a dry run changes nothing");
-    assert_eq!(db.database.operator().skip_head("p", "fifo", &act()).await.unwrap().outbox_id, p[0]);
+    assert_eq!(
+        db.database.operator().skip_head("p", "fifo", &act()).await.unwrap().outbox_id,
+        p[0]
+    );
     assert_eq!(end_head(&db, Outcome::Dispatched).await, p[1]);
     assert_eq!(db.count(&format!("payment_outbox_events WHERE event_type = 'SKIPPED' AND outbox_id = '{}' AND actor = 'dana'", p[0])).await, 1);
-    assert_eq!(code(db.database.operator().skip_head("p", "fifo", &act()).await), "P7006", "nothing left to skip");
+    assert_eq!(
+        code(db.database.operator().skip_head("p", "fifo", &act()).await),
+        "P7006",
+        "nothing left to skip"
+    );
 }
 
 #[tokio::test]
@@ -121,8 +132,16 @@ async fn a_skipped_parked_head_is_not_failed_and_leaves_the_lane_for_good() {
     db.make_fifo("fifo", "block").await;
     let p = db.enqueue_stream("p", "fifo", 3).await;
     let head = db.claim_one("w").await;
-    assert_eq!(code(db.database.operator().skip_head("p", "fifo", &act()).await), "P7006", "in flight");
-    db.database.executor().park_unknown("w", &symphony::db::Completion::new(head.lease(), Outcome::Unknown)).await.unwrap();
+    assert_eq!(
+        code(db.database.operator().skip_head("p", "fifo", &act()).await),
+        "P7006",
+        "in flight"
+    );
+    db.database
+        .executor()
+        .park_unknown("w", &symphony::db::Completion::new(head.lease(), Outcome::Unknown))
+        .await
+        .unwrap();
     assert!(claim_all(&db).await.is_empty(), "a parked head holds its lane");
     db.database.operator().skip_head("p", "fifo", &act()).await.unwrap();
     assert_eq!(db.state(p[0]).await, "PARKED", "nobody has said that its money did not move");
@@ -134,19 +153,25 @@ async fn a_skipped_parked_head_is_not_failed_and_leaves_the_lane_for_good() {
     assert!(released.must_inquire);
     db.complete("w", released.lease(), Outcome::Failed).await.unwrap();
     db.complete("w", second.lease(), Outcome::Dispatched).await.unwrap();
-    assert_eq!(end_head(&db, Outcome::Dispatched).await, p[2], "its failure no longer blocks the lane");
+    assert_eq!(
+        end_head(&db, Outcome::Dispatched).await,
+        p[2],
+        "its failure no longer blocks the lane"
+    );
     db.assert_ledger_holds().await;
 }
 
 #[tokio::test]
-async fn on_a_rail_that_continues_a_failed_head_is_passed_and_its_redrive_waits_for_the_one_in_flight() {
+async fn on_a_rail_that_continues_a_failed_head_is_passed_and_its_redrive_waits_for_the_one_in_flight()
+ {
     let db = TestDb::new().await;
     db.make_fifo("fifo", "continue").await;
     let p = db.enqueue_stream("p", "fifo", 4).await;
     assert_eq!(end_head(&db, Outcome::Failed).await, p[0]);
     let second = db.claim_one("w").await;
     assert_eq!(second.outbox_id, p[1], "the lane goes on");
-    let first_again = db.database.operator().redrive(p[0], &act()).await.unwrap().redriven_as.unwrap();
+    let first_again =
+        db.database.operator().redrive(p[0], &act()).await.unwrap().redriven_as.unwrap();
     assert!(claim_all(&db).await.is_empty(), "never two of a lane in flight");
     db.complete("w", second.lease(), Outcome::Retryable).await.unwrap();
     for expected in [first_again, p[1], p[2], p[3]] {
@@ -163,8 +188,10 @@ async fn two_redrives_while_one_is_in_flight_run_one_after_another() {
     assert_eq!(end_head(&db, Outcome::Failed).await, p[0]);
     assert_eq!(end_head(&db, Outcome::Failed).await, p[1]);
     let third = db.claim_one("w").await;
-    let second_again = db.database.operator().redrive(p[1], &act()).await.unwrap().redriven_as.unwrap();
-    let first_again = db.database.operator().redrive(p[0], &act()).await.unwrap().redriven_as.unwrap();
+    let second_again =
+        db.database.operator().redrive(p[1], &act()).await.unwrap().redriven_as.unwrap();
+    let first_again =
+        db.database.operator().redrive(p[0], &act()).await.unwrap().redriven_as.unwrap();
     assert!(claim_all(&db).await.is_empty());
     // The worker is lost: the lane must go on all the same.
     db.expire(third.outbox_id).await;
@@ -193,10 +220,19 @@ async fn a_producer_with_a_frozen_snapshot_cannot_slip_an_unordered_item_into_a_
     db.sql("INSERT INTO payment_outbox_rails (rail_type) VALUES ('known')").await;
     for rail in ["known", "unknown"] {
         let mut frozen = db.admin().await;
-        run(&mut frozen, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM payment_outbox_rails").await.unwrap();
+        run(
+            &mut frozen,
+            "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM payment_outbox_rails",
+        )
+        .await
+        .unwrap();
         db.make_fifo(rail, "block").await;
         let request = payment(&format!("i-{rail}"), "p", rail);
-        assert_eq!(code(symphony::db::Ingest::enqueue(&mut frozen, &request).await), "40001", "{rail}");
+        assert_eq!(
+            code(symphony::db::Ingest::enqueue(&mut frozen, &request).await),
+            "40001",
+            "{rail}"
+        );
         run(&mut frozen, "ROLLBACK").await.unwrap();
         db.enqueue(&request).await;
     }
@@ -217,7 +253,11 @@ async fn under_races_no_lane_is_out_of_order_and_none_stands_still() {
         let db = db.clone();
         tasks.spawn(async move {
             for n in 0..EACH {
-                let batch: Vec<_> = (0..5).map(|lane| payment(&format!("{producer}-{n}-{lane}"), &format!("lane{lane}"), "fifo")).collect();
+                let batch: Vec<_> = (0..5)
+                    .map(|lane| {
+                        payment(&format!("{producer}-{n}-{lane}"), &format!("lane{lane}"), "fifo")
+                    })
+                    .collect();
                 db.database.ingest().enqueue_batch_alone(&batch).await.unwrap();
             }
         });
@@ -239,7 +279,9 @@ async fn under_races_no_lane_is_out_of_order_and_none_stands_still() {
                     };
                     db.complete(&name, item.lease(), outcome).await.unwrap();
                 }
-                let ended: i64 = db.count("payment_outbox_attempts WHERE state IN ('DISPATCHED', 'FAILED')").await;
+                let ended: i64 = db
+                    .count("payment_outbox_attempts WHERE state IN ('DISPATCHED', 'FAILED')")
+                    .await;
                 if ended == total {
                     return;
                 }

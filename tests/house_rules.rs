@@ -29,12 +29,34 @@ fn files(folder: &str, extension: &str) -> Vec<(PathBuf, String)> {
 fn every_function_file_defines_one_function_of_its_own_name_under_the_header() {
     for (path, text) in files("sql/functions", "sql") {
         let name = path.file_stem().unwrap().to_str().unwrap();
-        let defined: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("CREATE OR REPLACE FUNCTION public.")).collect();
-        assert!(matches!(defined[..], [one] if one.starts_with(&format!("{name}("))), "{}", path.display());
-        assert!(text.starts_with(&format!("-- {name}: ")), "{}: the first line says what it does", path.display());
+        let defined: Vec<_> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("CREATE OR REPLACE FUNCTION "))
+            .filter_map(|rest| {
+                rest.strip_prefix("public.").or_else(|| rest.strip_prefix("symphony_internal."))
+            })
+            .collect();
+        assert!(
+            matches!(defined[..], [one] if one.starts_with(&format!("{name}("))),
+            "{}",
+            path.display()
+        );
+        assert!(
+            text.starts_with(&format!("-- {name}: ")),
+            "{}: the first line says what it does",
+            path.display()
+        );
         let mut rest = text.as_str();
-        for heading in ["\n-- Moves    ", "\n-- Caller   ", "\n-- Locks    ", "\n-- Refuses  ", "\n-- Why      "] {
-            let at = rest.find(heading).unwrap_or_else(|| panic!("{}: no {heading:?} in its place", path.display()));
+        for heading in [
+            "\n-- Moves    ",
+            "\n-- Caller   ",
+            "\n-- Locks    ",
+            "\n-- Refuses  ",
+            "\n-- Why      ",
+        ] {
+            let at = rest
+                .find(heading)
+                .unwrap_or_else(|| panic!("{}: no {heading:?} in its place", path.display()));
             rest = &rest[at + heading.len()..];
         }
     }
@@ -53,11 +75,19 @@ fn every_write_path_is_a_definer_with_a_fixed_search_path() {
 fn only_the_database_layer_names_the_outbox_in_sql() {
     for (path, text) in files("crates", "rs") {
         let in_layer = path.components().any(|c| c.as_os_str() == "db");
-        let excused = ["bench", "guard.rs", "demo.rs"].iter().any(|part| path.components().any(|c| c.as_os_str() == *part));
+        let excused = ["bench", "guard.rs", "demo.rs"]
+            .iter()
+            .any(|part| path.components().any(|c| c.as_os_str() == *part));
         if !in_layer && !excused {
             for word in ["payment_outbox_", "participant_outbox_", "_outbox_status"] {
-                let used = text.lines().any(|line| line.contains(word) && !line.trim_start().starts_with("//"));
-                assert!(!used, "{} names {word}…: that belongs into crates/symphony/src/db", path.display());
+                let used = text
+                    .lines()
+                    .any(|line| line.contains(word) && !line.trim_start().starts_with("//"));
+                assert!(
+                    !used,
+                    "{} names {word}…: that belongs into crates/symphony/src/db",
+                    path.display()
+                );
             }
         }
     }
@@ -66,11 +96,13 @@ fn only_the_database_layer_names_the_outbox_in_sql() {
 #[test]
 fn every_error_code_has_a_page() {
     let source = fs::read_to_string(root().join("crates/symphony/src/db/error.rs")).unwrap();
-    let code_function = source.split("pub fn code(&self)").nth(1).unwrap().split("pub fn").next().unwrap();
+    let code_function =
+        source.split("pub fn code(&self)").nth(1).unwrap().split("pub fn").next().unwrap();
     let codes: Vec<_> = code_function.split('"').skip(1).step_by(2).collect();
     assert!(codes.len() > 15);
     for code in codes {
-        let page = fs::read_to_string(root().join(format!("docs/errors/{code}.md"))).unwrap_or_else(|_| panic!("docs/errors/{code}.md is missing"));
+        let page = fs::read_to_string(root().join(format!("docs/errors/{code}.md")))
+            .unwrap_or_else(|_| panic!("docs/errors/{code}.md is missing"));
         for heading in ["## What happened", "## What to do"] {
             assert!(page.contains(heading), "docs/errors/{code}.md lacks {heading:?}");
         }
@@ -81,11 +113,24 @@ fn every_error_code_has_a_page() {
 fn the_contract_page_names_every_public_function_with_its_arguments() {
     let page = fs::read_to_string(root().join("docs/CONTRACT.md")).unwrap();
     for call in symphony::db::calls::ALL {
-        assert!(page.contains(&format!("`{}`", call.function)), "docs/CONTRACT.md lacks {}", call.function);
-        for argument in call.arguments.split(", ").filter_map(|argument| argument.split(' ').next()).filter(|a| a.starts_with("p_")) {
+        assert!(
+            page.contains(&format!("`{}`", call.function)),
+            "docs/CONTRACT.md lacks {}",
+            call.function
+        );
+        for argument in call
+            .arguments
+            .split(", ")
+            .filter_map(|argument| argument.split(' ').next())
+            .filter(|a| a.starts_with("p_"))
+        {
             let section = page.split(&format!("`{}`", call.function)).nth(1).unwrap();
             let section = section.split("\n### ").next().unwrap();
-            assert!(section.contains(argument), "docs/CONTRACT.md: {} lacks {argument}", call.function);
+            assert!(
+                section.contains(argument),
+                "docs/CONTRACT.md: {} lacks {argument}",
+                call.function
+            );
         }
     }
 }
@@ -95,7 +140,11 @@ fn no_file_grows_past_what_one_can_find_ones_way_in() {
     for (folder, extension) in [("crates", "rs"), ("tests", "rs"), ("sql", "sql")] {
         for (path, text) in files(folder, extension) {
             let lines = text.lines().count();
-            assert!(lines <= 600, "{} has {lines} lines: would it be easier to find one's way in as two?", path.display());
+            assert!(
+                lines <= 600,
+                "{} has {lines} lines: would it be easier to find one's way in as two?",
+                path.display()
+            );
         }
     }
 }
@@ -103,7 +152,8 @@ fn no_file_grows_past_what_one_can_find_ones_way_in() {
 #[test]
 fn no_test_sleeps_and_nothing_is_left_unfinished() {
     // Assembled, so that this file does not find itself.
-    let banned = [["to", "do!("].concat(), ["unimpl", "emented!("].concat(), ["FIX", "ME"].concat()];
+    let banned =
+        [["to", "do!("].concat(), ["unimpl", "emented!("].concat(), ["FIX", "ME"].concat()];
     for folder in ["crates", "tests"] {
         for (path, text) in files(folder, "rs") {
             for word in &banned {
@@ -112,8 +162,18 @@ fn no_test_sleeps_and_nothing_is_left_unfinished() {
         }
     }
     for (path, text) in files("tests", "rs") {
-        let sleeps = text.matches(["thread::", "sleep("].concat().as_str()).count() + text.matches(["time::", "sleep("].concat().as_str()).count();
+        let sleeps = text.matches(["thread::", "sleep("].concat().as_str()).count()
+            + text.matches(["time::", "sleep("].concat().as_str()).count();
         // private_postgres polls processes, which nobody can await.
-        assert!(sleeps == 0 || path.components().any(|c| c.as_os_str().to_str().unwrap().starts_with("private_postgres")), "{}", path.display());
+        assert!(
+            sleeps == 0
+                || path.components().any(|c| c
+                    .as_os_str()
+                    .to_str()
+                    .unwrap()
+                    .starts_with("private_postgres")),
+            "{}",
+            path.display()
+        );
     }
 }

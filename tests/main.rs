@@ -3,7 +3,14 @@
 //! A name is a claim. Each test has a database of its own, cloned from one template; time is set in the row,
 //! never slept away. `scripts/test` runs this on every PostgreSQL it can get (15 and 18).
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs, unreachable_pub)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    unreachable_pub
+)]
 
 mod support;
 
@@ -13,12 +20,14 @@ mod bad_input;
 mod claims;
 mod commands;
 mod commits;
+mod completions;
 mod enqueue;
 mod fifo;
+mod fifo_acts;
 mod house_rules;
 mod migrations;
-mod privileges;
 mod private_postgres;
+mod privileges;
 mod races;
 mod schema;
 mod wake_up;

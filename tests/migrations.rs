@@ -8,7 +8,10 @@ use tokio::task::JoinSet;
 use crate::support::{self, TestDb, bare_database, payment, run, unique};
 
 async fn fingerprint(options: &PgConnectOptions) -> String {
-    sqlx::query_scalar("SELECT public.symphony_fingerprint()").fetch_one(&mut options.connect().await.unwrap()).await.unwrap()
+    sqlx::query_scalar("SELECT public.symphony_fingerprint()")
+        .fetch_one(&mut options.connect().await.unwrap())
+        .await
+        .unwrap()
 }
 
 async fn state(options: &PgConnectOptions) -> State {
@@ -16,7 +19,9 @@ async fn state(options: &PgConnectOptions) -> State {
 }
 
 async fn sql(options: &PgConnectOptions, text: &str) {
-    run(&mut options.connect().await.unwrap(), text).await.unwrap_or_else(|error| panic!("{text}: {error}"));
+    run(&mut options.connect().await.unwrap(), text)
+        .await
+        .unwrap_or_else(|error| panic!("{text}: {error}"));
 }
 
 #[tokio::test]
@@ -33,7 +38,15 @@ async fn migrating_twice_changes_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_migration_killed_at_any_section_leaves_nothing_behind_and_can_be_repeated() {
     let mut killer = support::server().await.connect().await.unwrap();
-    for section in ["pg_advisory_xact_lock", "sql/privileges/00_roles", "sql/tables/", "sql/functions/", "sql/triggers/", "sql/views/", "sql/privileges/10"] {
+    for section in [
+        "pg_advisory_xact_lock",
+        "sql/privileges/00_roles",
+        "sql/tables/",
+        "sql/functions/",
+        "sql/triggers/",
+        "sql/views/",
+        "sql/privileges/10",
+    ] {
         loop {
             let options = bare_database().await;
             let kill = format!(
@@ -45,15 +58,20 @@ async fn a_migration_killed_at_any_section_leaves_nothing_behind_and_can_be_repe
                 async move { migrate::migrate(&options, Options::default()).await }
             });
             while !running.is_finished() {
-                let _killed: i64 = sqlx::query_scalar(AssertSqlSafe(kill.clone())).fetch_one(&mut killer).await.unwrap();
+                let _killed: i64 = sqlx::query_scalar(AssertSqlSafe(kill.clone()))
+                    .fetch_one(&mut killer)
+                    .await
+                    .unwrap();
             }
             if running.await.unwrap().is_ok() {
                 continue; // It was faster than the killer: another try.
             }
-            let leftovers: i64 = sqlx::query_scalar("SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace")
-                .fetch_one(&mut options.connect().await.unwrap())
-                .await
-                .unwrap();
+            let leftovers: i64 = sqlx::query_scalar(
+                "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace",
+            )
+            .fetch_one(&mut options.connect().await.unwrap())
+            .await
+            .unwrap();
             assert_eq!(leftovers, 0, "killed in {section}");
             migrate::migrate(&options, Options::default()).await.unwrap();
             assert_eq!(state(&options).await, State::UpToDate);
@@ -71,16 +89,25 @@ async fn two_processes_may_migrate_one_database_at_once() {
         tasks.spawn(async move { migrate::migrate(&options, Options::default()).await.unwrap() });
     }
     let states = tasks.join_all().await;
-    assert_eq!(states.iter().filter(|state| **state == State::NotInstalled).count(), 1, "one installs, the others find it");
+    assert_eq!(
+        states.iter().filter(|state| **state == State::NotInstalled).count(),
+        1,
+        "one installs, the others find it"
+    );
     assert_eq!(state(&options).await, State::UpToDate);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn roles_may_be_created_at_the_same_moment_from_other_databases_of_the_cluster() {
     // A cluster of its own: in the shared one the roles exist.
-    let folder = std::path::PathBuf::from(format!("/tmp/{}-{}", unique("symphony-roles"), std::process::id()));
+    let folder = std::path::PathBuf::from(format!(
+        "/tmp/{}-{}",
+        unique("symphony-roles"),
+        std::process::id()
+    ));
     let settings = symphony_server::private_postgres::Settings::new(&folder);
-    let postgres = symphony_server::private_postgres::PrivatePostgres::start(&settings).await.unwrap();
+    let postgres =
+        symphony_server::private_postgres::PrivatePostgres::start(&settings).await.unwrap();
     let server = postgres.connect_options();
     for n in 0..6 {
         sql(&server, &format!("CREATE DATABASE d{n}")).await;
@@ -109,7 +136,11 @@ async fn a_login_without_superuser_can_migrate_and_keeps_nothing_of_the_owners_r
     let options = server.clone().database(&name).username(&login).password("x");
     assert_eq!(migrate::migrate(&options, Options::default()).await.unwrap(), State::NotInstalled);
     assert_eq!(migrate::migrate(&options, Options::default()).await.unwrap(), State::UpToDate);
-    let differences = symphony::db::inspect::privilege_differences(&mut server.clone().database(&name).connect().await.unwrap()).await.unwrap();
+    let differences = symphony::db::inspect::privilege_differences(
+        &mut server.clone().database(&name).connect().await.unwrap(),
+    )
+    .await
+    .unwrap();
     assert_eq!(differences, []);
     let members: i64 = sqlx::query_scalar(AssertSqlSafe(format!(
         "SELECT count(*) FROM pg_auth_members WHERE roleid = 'symphony_control'::regrole AND member = '{login}'::regrole \
@@ -124,9 +155,11 @@ async fn a_login_without_superuser_can_migrate_and_keeps_nothing_of_the_owners_r
 /// The first installation of a cluster, by such a login: it makes the roles itself.
 #[tokio::test]
 async fn a_login_without_superuser_can_install_on_a_new_cluster() {
-    let folder = std::path::PathBuf::from(format!("/tmp/{}-{}", unique("symphony-rds"), std::process::id()));
+    let folder =
+        std::path::PathBuf::from(format!("/tmp/{}-{}", unique("symphony-rds"), std::process::id()));
     let settings = symphony_server::private_postgres::Settings::new(&folder);
-    let postgres = symphony_server::private_postgres::PrivatePostgres::start(&settings).await.unwrap();
+    let postgres =
+        symphony_server::private_postgres::PrivatePostgres::start(&settings).await.unwrap();
     let server = postgres.connect_options();
     sql(&server, "CREATE ROLE admin LOGIN CREATEROLE PASSWORD 'x'").await;
     sql(&server, "CREATE DATABASE app OWNER admin").await;
@@ -135,7 +168,10 @@ async fn a_login_without_superuser_can_install_on_a_new_cluster() {
     assert_eq!(state(&app).await, State::UpToDate, "and may look at it");
     assert_eq!(migrate::migrate(&app, Options::default()).await.unwrap(), State::UpToDate);
     let mut admin = app.connect().await.unwrap();
-    assert!(run(&mut admin, "ALTER TABLE payment_outbox_attempts DISABLE TRIGGER ALL").await.is_err(), "it does not own the ledger");
+    assert!(
+        run(&mut admin, "ALTER TABLE payment_outbox_attempts DISABLE TRIGGER ALL").await.is_err(),
+        "it does not own the ledger"
+    );
     postgres.stop().await.unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
 }
@@ -149,7 +185,10 @@ async fn a_login_without_the_rights_gets_one_clear_line() {
     let options = server.clone().database(&name).username(&login).password("x");
     let error = migrate::migrate(&options, Options::default()).await.unwrap_err();
     assert!(matches!(error, MigrateError::Privilege { .. }), "{error:?}");
-    assert!(error.to_string().contains("CREATEROLE") && error.to_string().lines().count() == 1, "{error}");
+    assert!(
+        error.to_string().contains("CREATEROLE") && error.to_string().lines().count() == 1,
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -157,8 +196,16 @@ async fn a_newer_database_is_refused() {
     let db = TestDb::new().await;
     db.sql("UPDATE symphony_schema SET schema_version = 9999").await;
     assert_eq!(state(&db.options).await, State::Newer);
-    assert!(matches!(migrate::migrate(&db.options, Options::default()).await.unwrap_err(), MigrateError::Newer { installed: 9999 }));
-    assert!(matches!(migrate::migrate(&db.options, Options { fresh: true, ..Options::default() }).await.unwrap_err(), MigrateError::Newer { .. }));
+    assert!(matches!(
+        migrate::migrate(&db.options, Options::default()).await.unwrap_err(),
+        MigrateError::Newer { installed: 9999 }
+    ));
+    assert!(matches!(
+        migrate::migrate(&db.options, Options { fresh: true, ..Options::default() })
+            .await
+            .unwrap_err(),
+        MigrateError::Newer { .. }
+    ));
 }
 
 #[tokio::test]
@@ -167,12 +214,18 @@ async fn other_tables_are_refused_without_fresh_and_recreated_with_it() {
     db.enqueue(&payment("i", "p", "ach")).await;
     db.sql("UPDATE symphony_schema SET tables_hash = 'another'").await;
     let error = migrate::migrate(&db.options, Options::default()).await.unwrap_err();
-    assert!(error.to_string().contains("--fresh") && error.to_string().lines().count() == 1, "{error}");
+    assert!(
+        error.to_string().contains("--fresh") && error.to_string().lines().count() == 1,
+        "{error}"
+    );
     assert_eq!(db.count("payment_outbox_pending").await, 1, "nothing was touched");
     migrate::migrate(&db.options, Options { fresh: true, ..Options::default() }).await.unwrap();
     assert_eq!(state(&db.options).await, State::UpToDate);
     assert_eq!(db.count("payment_outbox_pending").await, 0);
-    assert_eq!(symphony::db::inspect::privilege_differences(&mut db.admin().await).await.unwrap(), []);
+    assert_eq!(
+        symphony::db::inspect::privilege_differences(&mut db.admin().await).await.unwrap(),
+        []
+    );
 }
 
 #[tokio::test]
@@ -223,15 +276,23 @@ async fn an_older_installation_is_replaced_only_when_asked_and_never_with_unfini
     let options = bare_database().await;
     let replace = Options { replace_legacy: true, ..Options::default() };
     legacy(&mut options.connect().await.unwrap(), "PENDING").await;
-    assert!(matches!(migrate::migrate(&options, Options::default()).await.unwrap_err(), MigrateError::Legacy { .. }));
-    assert!(matches!(migrate::migrate(&options, replace).await.unwrap_err(), MigrateError::LegacyUnfinished { rows: 1 }));
+    assert!(matches!(
+        migrate::migrate(&options, Options::default()).await.unwrap_err(),
+        MigrateError::Legacy { .. }
+    ));
+    assert!(matches!(
+        migrate::migrate(&options, replace).await.unwrap_err(),
+        MigrateError::LegacyUnfinished { rows: 1 }
+    ));
     sql(&options, "UPDATE payment_outbox SET status = 'DISPATCHED'").await;
     migrate::migrate(&options, replace).await.unwrap();
     assert_eq!(state(&options).await, State::UpToDate);
-    let gone: bool = sqlx::query_scalar("SELECT to_regclass('payment_outbox') IS NULL AND to_regtype('outbox_status') IS NULL")
-        .fetch_one(&mut options.connect().await.unwrap())
-        .await
-        .unwrap();
+    let gone: bool = sqlx::query_scalar(
+        "SELECT to_regclass('payment_outbox') IS NULL AND to_regtype('outbox_status') IS NULL",
+    )
+    .fetch_one(&mut options.connect().await.unwrap())
+    .await
+    .unwrap();
     assert!(gone);
 }
 
@@ -246,5 +307,11 @@ async fn the_printed_script_installs_the_same_schema_and_may_be_repeated() {
     migrate::migrate(&reference, Options::default()).await.unwrap();
     assert_eq!(fingerprint(&options).await, fingerprint(&reference).await);
     sql(&options, "UPDATE symphony_schema SET schema_version = 9999").await;
-    assert!(run(&mut options.connect().await.unwrap(), &migrate::print()).await.unwrap_err().to_string().contains("newer"));
+    assert!(
+        run(&mut options.connect().await.unwrap(), &migrate::print())
+            .await
+            .unwrap_err()
+            .to_string()
+            .contains("newer")
+    );
 }

@@ -25,10 +25,13 @@ async fn the_matrix_names_every_table_view_and_function_there_is() {
     tables.sort();
     declared.sort();
     assert_eq!(tables, declared);
-    let mut functions: Vec<String> = db.one("SELECT array_agg(proname::text) FROM pg_proc WHERE pronamespace = 'public'::regnamespace").await;
+    let mut functions: Vec<String> = db.one("SELECT array_agg(proname::text) FROM pg_proc WHERE pronamespace IN ('public'::regnamespace, 'symphony_internal'::regnamespace)").await;
     let version: i32 = db.one("SELECT current_setting('server_version_num')::int").await;
-    let mut declared: Vec<_> =
-        FUNCTIONS.iter().map(|(name, _)| (*name).to_owned()).filter(|name| version < 180_000 || name != "uuidv7").collect();
+    let mut declared: Vec<_> = FUNCTIONS
+        .iter()
+        .map(|(name, _)| (*name).to_owned())
+        .filter(|name| version < 180_000 || name != "uuidv7")
+        .collect();
     functions.sort();
     declared.sort();
     assert_eq!(functions, declared);
@@ -40,11 +43,22 @@ async fn each_cell_of_the_matrix_holds_when_it_is_tried() {
     for role in RUNTIME_ROLES {
         for (table, readers) in TABLES {
             let may_read = readers.contains(role);
-            assert_eq!(verdict(&db, role, &format!("SELECT count(*) FROM public.{table}")).await, if may_read { "OK" } else { "42501" }, "{role} reads {table}");
-            for write in [format!("DELETE FROM public.{table}"), format!("TRUNCATE public.{table}"), format!("INSERT INTO public.{table} DEFAULT VALUES")] {
+            assert_eq!(
+                verdict(&db, role, &format!("SELECT count(*) FROM public.{table}")).await,
+                if may_read { "OK" } else { "42501" },
+                "{role} reads {table}"
+            );
+            for write in [
+                format!("DELETE FROM public.{table}"),
+                format!("TRUNCATE public.{table}"),
+                format!("INSERT INTO public.{table} DEFAULT VALUES"),
+            ] {
                 let refused = verdict(&db, role, &write).await;
                 // Views that cannot be written at all say so first.
-                assert!(["42501", "55000", "42809"].contains(&refused.as_str()), "{role}: {write}: {refused}");
+                assert!(
+                    ["42501", "55000", "42809"].contains(&refused.as_str()),
+                    "{role}: {write}: {refused}"
+                );
             }
         }
     }
@@ -54,25 +68,61 @@ async fn each_cell_of_the_matrix_holds_when_it_is_tried() {
 async fn a_single_excess_or_missing_privilege_is_found() {
     let db = TestDb::new().await;
     for (change, expected) in [
-        ("GRANT INSERT ON payment_outbox_pending TO symphony_ingest", "symphony_ingest INSERT payment_outbox_pending true"),
-        ("GRANT UPDATE (state) ON payment_outbox_attempts TO symphony_executor", "symphony_executor UPDATE payment_outbox_attempts true"),
-        ("REVOKE SELECT ON payment_outbox_events FROM symphony_auditor", "symphony_auditor SELECT payment_outbox_events false"),
-        ("GRANT EXECUTE ON FUNCTION bump_participant_outbox_seq TO symphony_ingest", "symphony_ingest EXECUTE bump_participant_outbox_seq true"),
-        ("REVOKE EXECUTE ON FUNCTION claim_outbox_batch FROM symphony_executor", "symphony_executor EXECUTE claim_outbox_batch false"),
-        ("GRANT TRIGGER ON payment_outbox_attempts TO PUBLIC", "public TRIGGER payment_outbox_attempts true"),
-        ("CREATE ROLE stray_of_this_test; GRANT DELETE ON payment_outbox_rails TO stray_of_this_test", "stray_of_this_test DELETE payment_outbox_rails true"),
-        ("CREATE FUNCTION stray() RETURNS int LANGUAGE sql AS 'SELECT 1'; ALTER FUNCTION stray OWNER TO symphony_control", "PUBLIC undeclared object stray true"),
-        ("GRANT CREATE ON SCHEMA public TO symphony_operator", "symphony_operator CREATE schema public true"),
+        (
+            "GRANT INSERT ON payment_outbox_pending TO symphony_ingest",
+            "symphony_ingest INSERT payment_outbox_pending true",
+        ),
+        (
+            "GRANT UPDATE (state) ON payment_outbox_attempts TO symphony_executor",
+            "symphony_executor UPDATE payment_outbox_attempts true",
+        ),
+        (
+            "REVOKE SELECT ON payment_outbox_events FROM symphony_auditor",
+            "symphony_auditor SELECT payment_outbox_events false",
+        ),
+        (
+            "GRANT EXECUTE ON FUNCTION bump_participant_outbox_seq TO symphony_ingest",
+            "symphony_ingest EXECUTE bump_participant_outbox_seq true",
+        ),
+        (
+            "REVOKE EXECUTE ON FUNCTION claim_outbox_batch FROM symphony_executor",
+            "symphony_executor EXECUTE claim_outbox_batch false",
+        ),
+        (
+            "GRANT TRIGGER ON payment_outbox_attempts TO PUBLIC",
+            "public TRIGGER payment_outbox_attempts true",
+        ),
+        (
+            "CREATE ROLE stray_of_this_test; GRANT DELETE ON payment_outbox_rails TO stray_of_this_test",
+            "stray_of_this_test DELETE payment_outbox_rails true",
+        ),
+        (
+            "CREATE FUNCTION stray() RETURNS int LANGUAGE sql AS 'SELECT 1'; ALTER FUNCTION stray OWNER TO symphony_control",
+            "PUBLIC undeclared object stray true",
+        ),
+        (
+            "GRANT CREATE ON SCHEMA public TO symphony_operator",
+            "symphony_operator CREATE schema public true",
+        ),
     ] {
         let before = differences(&db).await;
         db.sql(change).await;
-        let found: Vec<_> = differences(&db).await.into_iter().filter(|difference| !before.contains(difference)).collect();
-        let told: Vec<_> = found.iter().map(|d| format!("{} {} {} {}", d.role, d.privilege, d.object, d.excess)).collect();
+        let found: Vec<_> = differences(&db)
+            .await
+            .into_iter()
+            .filter(|difference| !before.contains(difference))
+            .collect();
+        let told: Vec<_> = found
+            .iter()
+            .map(|d| format!("{} {} {} {}", d.role, d.privilege, d.object, d.excess))
+            .collect();
         assert!(told.contains(&expected.to_owned()), "{change}: {told:?}");
     }
     // Migrating again takes back what was granted by hand to Symphony's roles.
     db.sql("DROP FUNCTION stray; REVOKE ALL ON payment_outbox_rails FROM stray_of_this_test; REVOKE CREATE ON SCHEMA public FROM symphony_operator").await;
-    symphony::db::migrate::migrate(&db.options, symphony::db::migrate::Options::default()).await.unwrap();
+    symphony::db::migrate::migrate(&db.options, symphony::db::migrate::Options::default())
+        .await
+        .unwrap();
     assert_eq!(differences(&db).await, []);
 }
 
@@ -80,11 +130,17 @@ async fn a_single_excess_or_missing_privilege_is_found() {
 async fn ingest_cannot_insert_into_pending_and_can_only_execute_enqueue() {
     let db = TestDb::new().await;
     let role = "symphony_ingest";
-    assert_eq!(verdict(&db, role, "INSERT INTO payment_outbox_pending DEFAULT VALUES").await, "42501");
+    assert_eq!(
+        verdict(&db, role, "INSERT INTO payment_outbox_pending DEFAULT VALUES").await,
+        "42501"
+    );
     assert_eq!(verdict(&db, role, "SELECT bump_participant_outbox_seq('p')").await, "42501");
     assert_eq!(verdict(&db, role, "SELECT * FROM payment_outbox_instructions").await, "42501");
     assert_eq!(verdict(&db, role, "SELECT claim_outbox_batch(1, 'w', 60)").await, "42501");
-    assert_eq!(verdict(&db, role, "SELECT enqueue_payment_outbox('i', 'p', 'k', 'ach', '{}')").await, "OK");
+    assert_eq!(
+        verdict(&db, role, "SELECT enqueue_payment_outbox('i', 'p', 'k', 'ach', '{}')").await,
+        "OK"
+    );
 }
 
 #[tokio::test]
@@ -96,22 +152,32 @@ async fn executor_cannot_write_pending_or_attempts_directly() {
         "DELETE FROM payment_outbox_pending",
         "INSERT INTO payment_outbox_attempts DEFAULT VALUES",
         "UPDATE payment_outbox_attempts SET state = 'DISPATCHED'",
-        "SELECT settle_payment_attempts('w', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')",
-        "SELECT requeue_expired_payments('{}', 'w', NULL)",
+        "SELECT symphony_internal.settle_payment_attempts('w', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')",
+        "SELECT symphony_internal.requeue_expired_payments('{}', 'w', NULL)",
     ] {
         assert_eq!(verdict(&db, "symphony_executor", write).await, "42501", "{write}");
     }
 }
 
 #[tokio::test]
-async fn update_delete_and_truncate_of_the_ledger_fail_for_every_runtime_role_and_by_trigger_for_the_owner() {
+async fn update_delete_and_truncate_of_the_ledger_fail_for_every_runtime_role_and_by_trigger_for_the_owner()
+ {
     let db = TestDb::new().await;
     db.enqueue(&payment("i", "p", "ach")).await;
     let claimed = db.claim_one("w").await;
     db.complete("w", claimed.lease(), symphony::domain::Outcome::Retryable).await.unwrap();
     db.database.operator().park(claimed.outbox_id, &crate::support::act()).await.unwrap();
-    for (table, column) in [("payment_outbox_attempts", "worker_id"), ("payment_outbox_events", "reason"), ("payment_outbox_instructions", "rail_type")] {
-        for change in [format!("UPDATE {table} SET {column} = 'x'"), format!("DELETE FROM {table}"), format!("TRUNCATE {table}"), format!("TRUNCATE {table} CASCADE")] {
+    for (table, column) in [
+        ("payment_outbox_attempts", "worker_id"),
+        ("payment_outbox_events", "reason"),
+        ("payment_outbox_instructions", "rail_type"),
+    ] {
+        for change in [
+            format!("UPDATE {table} SET {column} = 'x'"),
+            format!("DELETE FROM {table}"),
+            format!("TRUNCATE {table}"),
+            format!("TRUNCATE {table} CASCADE"),
+        ] {
             for role in RUNTIME_ROLES {
                 assert_eq!(verdict(&db, role, &change).await, "42501", "{role}: {change}");
             }
@@ -124,8 +190,11 @@ async fn update_delete_and_truncate_of_the_ledger_fail_for_every_runtime_role_an
 #[tokio::test]
 async fn readonly_and_auditor_cannot_read_sequences_after_blanket_grants() {
     let db = TestDb::new().await;
-    db.sql("GRANT SELECT ON ALL TABLES IN SCHEMA public TO symphony_readonly, symphony_auditor").await;
-    symphony::db::migrate::migrate(&db.options, symphony::db::migrate::Options::default()).await.unwrap();
+    db.sql("GRANT SELECT ON ALL TABLES IN SCHEMA public TO symphony_readonly, symphony_auditor")
+        .await;
+    symphony::db::migrate::migrate(&db.options, symphony::db::migrate::Options::default())
+        .await
+        .unwrap();
     for role in ["symphony_readonly", "symphony_auditor"] {
         assert_eq!(verdict(&db, role, "SELECT * FROM participant_outbox_sequences").await, "42501");
         assert_eq!(verdict(&db, role, "SELECT * FROM payment_outbox_attempts").await, "OK");

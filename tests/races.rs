@@ -11,7 +11,10 @@ use tokio::task::JoinSet;
 use crate::support::{TestDb, enqueue_at, payment, run};
 
 /// Run `n` copies at the same moment and collect their answers.
-async fn together<T: Send + 'static, F: Future<Output = T> + Send + 'static>(n: usize, make: impl Fn(usize) -> F) -> Vec<T> {
+async fn together<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+    n: usize,
+    make: impl Fn(usize) -> F,
+) -> Vec<T> {
     let barrier = Arc::new(Barrier::new(n));
     let mut tasks = JoinSet::new();
     for k in 0..n {
@@ -59,7 +62,12 @@ async fn of_m_racing_completions_exactly_one_succeeds() {
                 if k % 2 == 0 {
                     db.complete("w", lease, Outcome::Dispatched).await.is_ok()
                 } else {
-                    let answers = db.database.executor().complete_batch("w", &[Completion::new(lease, Outcome::Failed)]).await.unwrap();
+                    let answers = db
+                        .database
+                        .executor()
+                        .complete_batch("w", &[Completion::new(lease, Outcome::Failed)])
+                        .await
+                        .unwrap();
                     matches!(answers[0].result, CompletionResult::Recorded(_))
                 }
             }
@@ -106,7 +114,11 @@ async fn racing_duplicates(clients: usize, calls_each: usize, keys: usize) {
         .await;
         let seen: HashSet<_> = clients.into_iter().flatten().collect();
         assert_eq!(seen.len(), keys, "{isolation}: one outbox_id per key");
-        assert_eq!(db.count("payment_outbox_instructions").await, i64::try_from(keys).unwrap(), "{isolation}");
+        assert_eq!(
+            db.count("payment_outbox_instructions").await,
+            i64::try_from(keys).unwrap(),
+            "{isolation}"
+        );
         db.assert_ledger_holds().await;
     }
 }
@@ -133,8 +145,10 @@ async fn racing_duplicate_batches_make_each_item_once() {
             let mut ids = HashSet::new();
             for round in 0..10 {
                 // The same keys in another order each time.
-                let batch: Vec<_> =
-                    (0..50).map(|n| (n * 7 + k * 11) % 50).map(|n| payment(&format!("r{round}-{n}"), &format!("p{}", n % 6), "ach")).collect();
+                let batch: Vec<_> = (0..50)
+                    .map(|n| (n * 7 + k * 11) % 50)
+                    .map(|n| payment(&format!("r{round}-{n}"), &format!("p{}", n % 6), "ach"))
+                    .collect();
                 for answer in db.database.ingest().enqueue_batch_alone(&batch).await.unwrap() {
                     ids.insert(answer.outbox_id.unwrap());
                 }
@@ -158,7 +172,13 @@ async fn batches_over_the_same_participants_in_any_order_never_deadlock() {
             for round in 0..25 {
                 let batch: Vec<_> = (0..40)
                     .map(|n| if k % 2 == 0 { n } else { 39 - n })
-                    .map(|n| payment(&format!("{k}-{round}-{n}"), &format!("p{}", (n * (k + 1)) % 20), "ach"))
+                    .map(|n| {
+                        payment(
+                            &format!("{k}-{round}-{n}"),
+                            &format!("p{}", (n * (k + 1)) % 20),
+                            "ach",
+                        )
+                    })
                     .collect();
                 // Any error, a deadlock above all, fails the test.
                 db.database.ingest().enqueue_batch_alone(&batch).await.unwrap();
@@ -179,8 +199,15 @@ async fn sequences_have_no_gap_under_rollbacks_and_concurrency() {
             let mut connection = db.admin().await;
             for n in 0..60 {
                 run(&mut connection, "BEGIN").await.unwrap();
-                Ingest::enqueue(&mut connection, &payment(&format!("{k}-{n}"), &format!("p{}", n % 3), "ach")).await.unwrap();
-                run(&mut connection, if (n + k) % 3 == 0 { "ROLLBACK" } else { "COMMIT" }).await.unwrap();
+                Ingest::enqueue(
+                    &mut connection,
+                    &payment(&format!("{k}-{n}"), &format!("p{}", n % 3), "ach"),
+                )
+                .await
+                .unwrap();
+                run(&mut connection, if (n + k) % 3 == 0 { "ROLLBACK" } else { "COMMIT" })
+                    .await
+                    .unwrap();
             }
         }
     })
@@ -203,7 +230,10 @@ async fn repair_takeover_and_completion_of_one_item_leave_one_trace_each() {
                 match k % 3 {
                     0 => drop(db.database.executor().repair(&format!("r{k}"), 10).await.unwrap()),
                     1 => drop(db.claim(&format!("w{k}"), 10).await),
-                    _ => assert_eq!(crate::support::code(db.complete("lost", lease, Outcome::Dispatched).await), "P7002"),
+                    _ => assert_eq!(
+                        crate::support::code(db.complete("lost", lease, Outcome::Dispatched).await),
+                        "P7002"
+                    ),
                 }
             }
         })

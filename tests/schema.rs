@@ -12,13 +12,18 @@ async fn every_wrapper_has_the_signature_of_the_live_function() {
     let mut connection = db.admin().await;
     for call in calls::ALL {
         let live: Vec<(String, String)> = sqlx::query_as(
-            "SELECT pg_get_function_arguments(oid), pg_get_function_result(oid) FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND proname = $1",
+            "SELECT pg_get_function_arguments(oid), pg_get_function_result(oid) FROM pg_proc WHERE pronamespace IN ('public'::regnamespace, 'symphony_internal'::regnamespace) AND proname = $1",
         )
         .bind(call.function)
         .fetch_all(&mut connection)
         .await
         .unwrap();
-        assert_eq!(live, [(call.arguments.to_owned(), call.result.to_owned())], "{}", call.function);
+        assert_eq!(
+            live,
+            [(call.arguments.to_owned(), call.result.to_owned())],
+            "{}",
+            call.function
+        );
         // And the statement that calls it can be prepared.
         let mut count = 0;
         for argument in 1..=20 {
@@ -26,8 +31,16 @@ async fn every_wrapper_has_the_signature_of_the_live_function() {
                 count = argument;
             }
         }
-        assert_eq!(count, call.arguments.split(", p_").count() - usize::from(call.arguments.is_empty()), "{}", call.function);
-        sqlx::raw_sql(sqlx::AssertSqlSafe(format!("PREPARE s AS {}; DEALLOCATE s", call.sql))).execute(&mut connection).await.unwrap();
+        assert_eq!(
+            count,
+            call.arguments.split(", p_").count() - usize::from(call.arguments.is_empty()),
+            "{}",
+            call.function
+        );
+        sqlx::raw_sql(sqlx::AssertSqlSafe(format!("PREPARE s AS {}; DEALLOCATE s", call.sql)))
+            .execute(&mut connection)
+            .await
+            .unwrap();
     }
 }
 
@@ -60,21 +73,22 @@ const GOLDEN: &str = r#"
         SELECT format('enum       %s: %s', typname, (SELECT string_agg(enumlabel, ', ' ORDER BY enumsortorder) FROM pg_enum WHERE enumtypid = t.oid))
           FROM pg_type t WHERE typtype = 'e' AND typnamespace = 'public'::regnamespace
         UNION ALL
-        SELECT format('function   %s(%s) -> %s%s%s', proname, pg_get_function_arguments(oid), pg_get_function_result(oid),
+        SELECT format('function   %s.%s(%s) -> %s%s%s', pronamespace::regnamespace, proname, pg_get_function_arguments(oid), pg_get_function_result(oid),
                       CASE WHEN prosecdef THEN ' definer' END, coalesce(' ' || array_to_string(proconfig, '; '), ''))
-          FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND proname <> 'uuidv7'
+          FROM pg_proc WHERE pronamespace IN ('public'::regnamespace, 'symphony_internal'::regnamespace) AND proname <> 'uuidv7'
         UNION ALL
         SELECT format('acl        %s %s', c.relname, array_to_string(ARRAY(SELECT x::text FROM unnest(c.relacl) x ORDER BY x::text COLLATE "C"), ' '))
           FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'v')
         UNION ALL
         SELECT format('acl        %s() %s', p.proname, array_to_string(ARRAY(SELECT x::text FROM unnest(p.proacl) x ORDER BY x::text COLLATE "C"), ' '))
-          FROM pg_proc p WHERE p.pronamespace = 'public'::regnamespace AND proname <> 'uuidv7'
+          FROM pg_proc p WHERE p.pronamespace IN ('public'::regnamespace, 'symphony_internal'::regnamespace) AND proname <> 'uuidv7'
     ) facts ORDER BY line COLLATE "C""#;
 
 #[tokio::test]
 async fn the_installed_schema_is_the_golden_one() {
     let db = TestDb::new().await;
-    let lines: Vec<String> = sqlx::query_scalar(GOLDEN).fetch_all(&mut db.admin().await).await.unwrap();
+    let lines: Vec<String> =
+        sqlx::query_scalar(GOLDEN).fetch_all(&mut db.admin().await).await.unwrap();
     // From 17 on the owner's own privileges include MAINTAIN: m.
     let live = lines.join("\n").replace("arwdDxtm/", "arwdDxt/") + "\n";
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../sql/schema.golden.txt");
@@ -82,17 +96,31 @@ async fn the_installed_schema_is_the_golden_one() {
         std::fs::write(&path, &live).unwrap();
     }
     let golden = std::fs::read_to_string(&path).unwrap_or_default();
-    let differing: Vec<_> = live.lines().filter(|line| !golden.contains(line)).chain(golden.lines().filter(|line| !live.contains(line))).collect();
-    assert!(golden == live, "the schema differs from sql/schema.golden.txt; if that is meant, run UPDATE_GOLDEN=1 scripts/test schema\n{differing:#?}");
+    let differing: Vec<_> = live
+        .lines()
+        .filter(|line| !golden.contains(line))
+        .chain(golden.lines().filter(|line| !live.contains(line)))
+        .collect();
+    assert!(
+        golden == live,
+        "the schema differs from sql/schema.golden.txt; if that is meant, run UPDATE_GOLDEN=1 scripts/test schema\n{differing:#?}"
+    );
 }
 
 #[tokio::test]
 async fn plpgsql_check_finds_nothing_in_any_function() {
     let db = TestDb::new().await;
-    let available: bool = db.one("SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'plpgsql_check')").await;
+    let available: bool = db
+        .one("SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'plpgsql_check')")
+        .await;
     if !available {
-        assert!(std::env::var_os("SYMPHONY_REQUIRE_PLPGSQL_CHECK").is_none(), "plpgsql_check is not installed for this server");
-        eprintln!("plpgsql_check is not installed for this server: run scripts/test as root to have it");
+        assert!(
+            std::env::var_os("SYMPHONY_REQUIRE_PLPGSQL_CHECK").is_none(),
+            "plpgsql_check is not installed for this server"
+        );
+        eprintln!(
+            "plpgsql_check is not installed for this server: run scripts/test as root to have it"
+        );
         return;
     }
     db.sql("CREATE SCHEMA checker; CREATE EXTENSION plpgsql_check SCHEMA checker").await;
@@ -103,7 +131,7 @@ async fn plpgsql_check_finds_nothing_in_any_function() {
               CASE WHEN p.proname = 'notify_outbox_pending' THEN 'payment_outbox_pending'::regclass \
                    WHEN p.prorettype = 'trigger'::regtype THEN 'payment_outbox_attempts'::regclass ELSE 0 END, \
               security_warnings => true, performance_warnings => false) c \
-          WHERE p.pronamespace = 'public'::regnamespace",
+          WHERE p.pronamespace IN ('public'::regnamespace, 'symphony_internal'::regnamespace)",
     )
     .fetch_all(&mut db.admin().await)
     .await

@@ -14,9 +14,15 @@ async fn notify_wakes_and_with_notify_disabled_polling_drives_it() {
     let mut listener = PgListener::connect_with(db.database.pool()).await.unwrap();
     listener.listen("outbox_pending").await.unwrap();
     db.enqueue(&payment("i1", "p", "ach")).await;
-    let told = tokio::time::timeout(Duration::from_secs(10), listener.recv()).await.expect("a wake-up").unwrap();
+    let told = tokio::time::timeout(Duration::from_secs(10), listener.recv())
+        .await
+        .expect("a wake-up")
+        .unwrap();
     assert_eq!((told.channel(), told.payload()), ("outbox_pending", "new_work"));
-    db.sql("ALTER TABLE payment_outbox_pending DISABLE TRIGGER payment_outbox_pending_wakes_workers").await;
+    db.sql(
+        "ALTER TABLE payment_outbox_pending DISABLE TRIGGER payment_outbox_pending_wakes_workers",
+    )
+    .await;
     db.enqueue(&payment("i2", "p", "ach")).await;
     for _ in 0..2 {
         let item = db.claim_one("w").await;
@@ -41,6 +47,8 @@ async fn an_open_producer_silences_nobody() {
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), heard).await.expect("a wake-up while a producer is open");
+    tokio::time::timeout(Duration::from_secs(20), heard)
+        .await
+        .expect("a wake-up while a producer is open");
     run(&mut open, "ROLLBACK").await.unwrap();
 }

@@ -6,18 +6,24 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
-    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../../sql");
+    let root =
+        PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../../sql");
     println!("cargo::rerun-if-changed={}", root.display());
     let mut files = Vec::new();
     collect(&root, &mut files)?;
     files.sort();
-    let mut code = String::from("pub(crate) const FILES: &[(&str, &str)] = &[\n");
+    let mut entries = Vec::new();
     for file in &files {
         println!("cargo::rerun-if-changed={}", file.display());
-        let name = file.strip_prefix(&root).map_err(io::Error::other)?.to_string_lossy().replace('\\', "/");
-        code.push_str(&format!("    ({name:?}, include_str!({:?})),\n", file.canonicalize()?));
+        let name = file
+            .strip_prefix(&root)
+            .map_err(io::Error::other)?
+            .to_string_lossy()
+            .replace('\\', "/");
+        let path = file.canonicalize()?.to_string_lossy().into_owned();
+        entries.push(format!("    ({name:?}, include_str!({path:?})),\n"));
     }
-    code.push_str("];\n");
+    let code = format!("pub(crate) const FILES: &[(&str, &str)] = &[\n{}];\n", entries.concat());
     fs::write(PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("sql_files.rs"), code)
 }
 

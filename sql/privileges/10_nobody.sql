@@ -21,7 +21,6 @@ BEGIN
     END LOOP;
     FOR v_name IN SELECT oid::pg_catalog.regprocedure::TEXT FROM pg_catalog.pg_proc
                    WHERE proowner = 'symphony_control'::pg_catalog.regrole
-                     AND pronamespace = 'public'::pg_catalog.regnamespace
     LOOP
         EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM %s', v_name, v_roles);
     END LOOP;

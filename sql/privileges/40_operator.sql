@@ -9,6 +9,6 @@ GRANT SELECT ON
     public.payment_outbox_instructions, public.payment_outbox_pending, public.payment_outbox_attempts, public.payment_outbox_events,
     public.payment_outbox_rails, public.payment_outbox_paused_participants, public.payment_outbox_blocked_lanes,
     public.payment_outbox_workers, public.payment_outbox_settings,
-    public.outbox_operational_status, public.payment_outbox_dead_letters, public.supervisor_outbox_status,
+    public.outbox_operational_status, public.payment_outbox_dead_letters, public.payment_outbox_leases, public.supervisor_outbox_status,
     public.participant_sequence_gaps
     TO symphony_operator, symphony_approver;

@@ -70,7 +70,7 @@ CREATE TABLE IF NOT EXISTS public.payment_outbox_pending (
     -- Set, and committed, before the first byte leaves, for rails that can neither deduplicate nor be asked.
     sending_marked_at TIMESTAMPTZ,
     CONSTRAINT payment_outbox_pending_lease_is_whole
-        CHECK (num_nulls(claimed_by, lease_token, lease_expires_at) IN (0, 3)),
+        CHECK ((claimed_by IS NULL) = (lease_token IS NULL) AND (lease_token IS NULL) = (lease_expires_at IS NULL)),
     CONSTRAINT payment_outbox_pending_held_items_are_not_leased
         CHECK (hold IS NULL OR lease_token IS NULL),
     CONSTRAINT payment_outbox_pending_only_the_leased_are_sending
@@ -82,9 +82,9 @@ CREATE TABLE IF NOT EXISTS public.payment_outbox_pending (
     autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_insert_scale_factor = 0.5
 );
 -- Claim order within a rail. The rail leads, so that a paused rail, or one this worker does not serve,
--- costs nothing however deep it is. outbox_id is time-ordered and breaks ties within a batch.
+-- costs nothing however deep it is. Items of one batch share both times; their ids are numbered in its order.
 CREATE INDEX IF NOT EXISTS payment_outbox_pending_claimable
-    ON public.payment_outbox_pending (rail_type, next_attempt_at, outbox_id) WHERE hold IS NULL;
+    ON public.payment_outbox_pending (rail_type, next_attempt_at, created_at, outbox_id) WHERE hold IS NULL;
 -- The order of a FIFO lane; holds rows of FIFO rails only, so other rails do not pay for it.
 CREATE UNIQUE INDEX IF NOT EXISTS payment_outbox_pending_fifo_lane
     ON public.payment_outbox_pending (participant_id, rail_type, lane_position) WHERE lane_position > 0;
@@ -165,22 +165,24 @@ CREATE TABLE IF NOT EXISTS public.payment_outbox_paused_participants (
     paused_at      TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
 );
 
--- FIFO lanes whose head FAILED. The row stands in the failed head's place until it is redriven or skipped.
+-- Places in FIFO lanes whose item FAILED. Whatever stands behind such a place waits until it is redriven or skipped.
 CREATE TABLE IF NOT EXISTS public.payment_outbox_blocked_lanes (
     participant_id TEXT COLLATE "C" NOT NULL,
     rail_type      TEXT COLLATE "C" NOT NULL,
     outbox_id      UUID NOT NULL,
     lane_position  BIGINT NOT NULL,
     blocked_at     TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
-    CONSTRAINT payment_outbox_blocked_lanes_block_once PRIMARY KEY (participant_id, rail_type)
+    CONSTRAINT payment_outbox_blocked_lanes_block_a_place_once PRIMARY KEY (participant_id, rail_type, lane_position)
 );
 
--- How far each worker has ever claimed. Every leased row is due at or before the furthest of these, so
+-- How far each worker has ever claimed on each rail. Every leased row is due at or before its rail's furthest, so
 -- expired leases are found without an index over the lease columns and without walking the backlog.
 CREATE TABLE IF NOT EXISTS public.payment_outbox_workers (
-    worker_id       TEXT COLLATE "C" CONSTRAINT payment_outbox_workers_are_named_once PRIMARY KEY,
+    worker_id       TEXT COLLATE "C" NOT NULL,
+    rail_type       TEXT COLLATE "C" NOT NULL,
     claimed_through TIMESTAMPTZ NOT NULL,
-    last_claim_at   TIMESTAMPTZ NOT NULL
+    last_claim_at   TIMESTAMPTZ NOT NULL,
+    CONSTRAINT payment_outbox_workers_are_named_once_a_rail PRIMARY KEY (worker_id, rail_type)
 ) WITH (fillfactor = 50);
 
 -- The lane's switches: exactly one row.

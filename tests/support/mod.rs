@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, PgConnection};
 use symphony::db::{
-    ClaimRequest, ClaimedItem, Completion, Database, DbError, EnqueuedPayment, Ingest, Lease, RoleSource, migrate,
+    ClaimRequest, ClaimedItem, Completion, Database, DbError, EnqueuedPayment, Ingest, Lease,
+    RoleSource, migrate,
 };
-use symphony::domain::{Act, Outcome, OutboxId, Payload, PaymentRequest};
+use symphony::domain::{Act, OutboxId, Outcome, Payload, PaymentRequest};
 use symphony_server::private_postgres::{PrivatePostgres, Settings};
 use tokio::sync::OnceCell;
 
@@ -27,17 +28,23 @@ pub async fn server() -> &'static PgConnectOptions {
             let folder = PathBuf::from(format!("/tmp/symphony-test-{}", std::process::id()));
             let settings = Settings {
                 // No test here pulls the plug of this server; those that do have one of their own, with fsync.
-                extra_settings: vec![("fsync".into(), "off".into()), ("max_connections".into(), "300".into())],
+                extra_settings: vec![
+                    ("fsync".into(), "off".into()),
+                    ("max_connections".into(), "300".into()),
+                ],
                 ..Settings::new(&folder)
             };
-            let postgres = PrivatePostgres::start(&settings).await.expect("a PostgreSQL for the tests");
+            let postgres =
+                PrivatePostgres::start(&settings).await.expect("a PostgreSQL for the tests");
             watch(&folder, &postgres);
             let options = postgres.connect_options();
             // Never dropped: this process is the server's user until it ends.
             std::mem::forget(postgres);
             let mut connection = options.connect().await.unwrap();
             run(&mut connection, &format!("CREATE DATABASE {TEMPLATE}")).await.unwrap();
-            migrate::migrate(&options.clone().database(TEMPLATE), migrate::Options::default()).await.expect("the template");
+            migrate::migrate(&options.clone().database(TEMPLATE), migrate::Options::default())
+                .await
+                .expect("the template");
             options
         })
         .await
@@ -49,8 +56,14 @@ fn watch(folder: &std::path::Path, postgres: &PrivatePostgres) {
         kill -INT "$(head -n 1 "$2/postgres/postmaster.pid")" 2>/dev/null
         while [ -e "$2/postgres/postmaster.pid" ]; do sleep 0.2; done
         rm -rf "$2""#;
-    assert!(folder.join("postgres/postmaster.pid").exists(), "the watcher needs {}", postgres.data_folder().display());
-    Command::new("setsid")
+    assert!(
+        folder.join("postgres/postmaster.pid").exists(),
+        "the watcher needs {}",
+        postgres.data_folder().display()
+    );
+    // Not waited for: it outlives this process, that is its purpose.
+    #[allow(clippy::zombie_processes)]
+    let _watcher = Command::new("setsid")
         .args(["bash", "-c", script, "watch", &std::process::id().to_string()])
         .arg(folder)
         .stdin(Stdio::null())
@@ -91,7 +104,8 @@ impl TestDb {
         let mut connection = server().await.connect().await.unwrap();
         run(&mut connection, &format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}")).await.unwrap();
         let options = server().await.clone().database(&name);
-        let database = Database::connect(options.clone(), 20, RoleSource::EachTransaction).await.unwrap();
+        let database =
+            Database::connect(options.clone(), 20, RoleSource::EachTransaction).await.unwrap();
         Self { options, database }
     }
 
@@ -132,14 +146,27 @@ impl TestDb {
     }
 
     /// `count` payments of one participant.
-    pub async fn enqueue_stream(&self, participant: &str, rail: &str, count: usize) -> Vec<OutboxId> {
-        let requests: Vec<_> = (0..count).map(|n| payment(&format!("{participant}-{rail}-{n}"), participant, rail)).collect();
+    pub async fn enqueue_stream(
+        &self,
+        participant: &str,
+        rail: &str,
+        count: usize,
+    ) -> Vec<OutboxId> {
+        let requests: Vec<_> = (0..count)
+            .map(|n| payment(&format!("{participant}-{rail}-{n}"), participant, rail))
+            .collect();
         let answers = self.database.ingest().enqueue_batch_alone(&requests).await.unwrap();
         answers.iter().map(|answer| answer.outbox_id.unwrap()).collect()
     }
 
     pub async fn claim(&self, worker: &str, batch_size: i32) -> Vec<ClaimedItem> {
-        let request = ClaimRequest { worker_id: worker, batch_size, lease_seconds: 60, rails: None, due_from: None };
+        let request = ClaimRequest {
+            worker_id: worker,
+            batch_size,
+            lease_seconds: 60,
+            rails: None,
+            due_from: None,
+        };
         self.database.executor().claim(&request).await.unwrap()
     }
 
@@ -149,8 +176,14 @@ impl TestDb {
         items.remove(0)
     }
 
-    pub async fn complete(&self, worker: &str, lease: Lease, outcome: Outcome) -> Result<symphony::db::SettledAttempt, DbError> {
-        let completion = Completion { retry_delay_seconds: Some(0), ..Completion::new(lease, outcome) };
+    pub async fn complete(
+        &self,
+        worker: &str,
+        lease: Lease,
+        outcome: Outcome,
+    ) -> Result<symphony::db::SettledAttempt, DbError> {
+        let completion =
+            Completion { retry_delay_seconds: Some(0), ..Completion::new(lease, outcome) };
         self.database.executor().complete(worker, &completion).await
     }
 
@@ -177,7 +210,13 @@ impl TestDb {
             .unwrap()
             .attempts
             .iter()
-            .map(|attempt| format!("{} {}", attempt.attempt_no, serde_json::to_value(attempt.state).unwrap().as_str().unwrap()))
+            .map(|attempt| {
+                format!(
+                    "{} {}",
+                    attempt.attempt_no,
+                    serde_json::to_value(attempt.state).unwrap().as_str().unwrap()
+                )
+            })
             .collect()
     }
 
@@ -187,14 +226,19 @@ impl TestDb {
 
     /// Make a rail FIFO.
     pub async fn make_fifo(&self, rail: &str, on_failed: &str) {
-        self.database.operator().configure_rail(rail, &act(), Some(true), Some(on_failed), None).await.unwrap();
+        self.database
+            .operator()
+            .configure_rail(rail, &act(), Some(true), Some(on_failed), None)
+            .await
+            .unwrap();
     }
 
     /// Everything the ledger promises, at any moment.
     pub async fn assert_ledger_holds(&self) {
         let figures = self.database.auditor().figures().await.unwrap();
         assert!(figures.holds(), "{figures:?}");
-        let violated = symphony::db::inspect::violated_invariants(&mut self.admin().await).await.unwrap();
+        let violated =
+            symphony::db::inspect::violated_invariants(&mut self.admin().await).await.unwrap();
         assert!(violated.is_empty(), "{violated:?}");
     }
 }
@@ -219,7 +263,11 @@ pub fn act() -> Act {
 }
 
 /// Enqueue inside a transaction of the caller's own making, at any isolation level.
-pub async fn enqueue_at(connection: &mut PgConnection, isolation: &str, request: &PaymentRequest) -> Result<EnqueuedPayment, DbError> {
+pub async fn enqueue_at(
+    connection: &mut PgConnection,
+    isolation: &str,
+    request: &PaymentRequest,
+) -> Result<EnqueuedPayment, DbError> {
     run(connection, &format!("BEGIN ISOLATION LEVEL {isolation}")).await?;
     let result = async {
         let enqueued = Ingest::enqueue(connection, request).await?;

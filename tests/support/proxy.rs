@@ -36,16 +36,20 @@ pub async fn start(server: &PgConnectOptions, cut: Cut, cuts: usize) -> Proxy {
     });
     let options = server.clone().host("127.0.0.1").port(port).ssl_mode(PgSslMode::Disable);
     // A socket folder would win over the host.
-    let options = without_socket(options, port);
+    let options = without_socket(&options, port);
     Proxy { options, cuts: left }
 }
 
-fn without_socket(options: PgConnectOptions, port: u16) -> PgConnectOptions {
+fn without_socket(options: &PgConnectOptions, port: u16) -> PgConnectOptions {
     use sqlx::ConnectOptions as _;
     let mut url = options.to_url_lossy();
     url.set_host(Some("127.0.0.1")).unwrap();
     url.set_port(Some(port)).unwrap();
-    let pairs: Vec<(String, String)> = url.query_pairs().filter(|(key, _)| key != "host" && key != "port").map(|(k, v)| (k.into_owned(), v.into_owned())).collect();
+    let pairs: Vec<(String, String)> = url
+        .query_pairs()
+        .filter(|(key, _)| key != "host" && key != "port")
+        .map(|(k, v)| (k.into_owned(), v.into_owned()))
+        .collect();
     url.query_pairs_mut().clear().extend_pairs(pairs);
     url.as_str().parse().unwrap()
 }
@@ -76,7 +80,11 @@ async fn carry(client: TcpStream, server: TcpStream, cut: Cut, cuts: Arc<AtomicU
             break;
         }
         let commits = buffer[..n].windows(6).any(|window| window == b"COMMIT");
-        if commits && cuts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+        if commits
+            && cuts
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
+                .is_ok()
+        {
             stop_answers.send(true).unwrap();
             if cut == Cut::AfterCommit {
                 to_server.write_all(&buffer[..n]).await.unwrap();

@@ -89,6 +89,7 @@ pub enum Command {
 
 /// Options of `migrate`.
 #[derive(Debug, Clone, Args)]
+#[allow(clippy::struct_excessive_bools)] // they are flags
 pub struct Migrate {
     /// Only say whether the database is up to date; exit 1 if it is not
     #[arg(long, conflicts_with_all = ["print", "replace_legacy", "fresh"])]
@@ -111,10 +112,12 @@ pub struct Migrate {
 #[derive(Debug, Subcommand)]
 pub enum Enqueue {
     /// Ask for one payment, or for many from a file
-    #[command(after_help = "Examples:\n  symphony enqueue payment --instruction inv-1 --participant acme --key 1 --rail sepa \\\n      \
+    #[command(
+        after_help = "Examples:\n  symphony enqueue payment --instruction inv-1 --participant acme --key 1 --rail sepa \\\n      \
                             --payload '{\"amount\": {\"value\": \"10.00\", \"currency\": \"EUR\"}}'\n  \
                             symphony enqueue payment --lines payments.jsonl\n\nA line of the file is \
-                            {\"instruction_id\": …, \"participant_id\": …, \"idempotency_key\": …, \"rail_type\": …, \"payload\": {…}}.")]
+                            {\"instruction_id\": …, \"participant_id\": …, \"idempotency_key\": …, \"rail_type\": …, \"payload\": {…}}."
+    )]
     Payment(EnqueuePayment),
 }
 
@@ -148,8 +151,10 @@ pub struct EnqueuePayment {
 #[derive(Debug, Subcommand)]
 pub enum Bench {
     /// The payment lane in SQL: enqueue, claim and complete, each beside the raw limit
-    #[command(after_help = "Makes a database of its own (symphony_bench) on the server, and drops it afterwards. Ratios are \
-                            within one run: compare them, not the figures of two machines.")]
+    #[command(
+        after_help = "Makes a database of its own (symphony_bench) on the server, and drops it afterwards. Ratios are \
+                            within one run: compare them, not the figures of two machines."
+    )]
     Sql(BenchSql),
 }
 

@@ -70,7 +70,10 @@ impl From<io::Error> for Failure {
 }
 
 /// A table for people.
-pub fn table<const N: usize>(header: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+pub fn table<const N: usize>(
+    header: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header);
     for row in rows {
@@ -82,7 +85,8 @@ pub fn table<const N: usize>(header: [&str; N], rows: impl IntoIterator<Item = [
 
 /// One JSON document for scripts.
 pub fn json<T: Serialize>(value: &T) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(error.to_string()))?;
+    let text =
+        serde_json::to_string_pretty(value).map_err(|error| Failure::new(error.to_string()))?;
     print(&format!("{text}\n"))
 }
 

@@ -5,7 +5,7 @@ use std::str::FromStr as _;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection};
 use symphony::db::migrate::{self, State};
-use symphony::db::{Database, RoleSource};
+use symphony::db::{Database, DbError, RoleSource};
 
 use crate::cli::Global;
 use crate::output::Failure;
@@ -45,7 +45,9 @@ impl Server {
         let options = private.connect_options().application_name("symphony");
         let server = Self { options, private: Some(private) };
         match server.ensure_database(PRIVATE_DATABASE).await {
-            Ok(()) => Ok(Self { options: server.options.clone().database(PRIVATE_DATABASE), ..server }),
+            Ok(()) => {
+                Ok(Self { options: server.options.clone().database(PRIVATE_DATABASE), ..server })
+            }
             Err(failure) => {
                 server.close().await?;
                 Err(failure)
@@ -81,16 +83,18 @@ impl Server {
             // One connection first: the pool would hide the reason behind a time-out.
             self.connect().await?.close().await?;
         }
-        Ok(Database::connect(self.options.clone(), connections_max, RoleSource::EachTransaction).await?)
+        Ok(Database::connect(self.options.clone(), connections_max, RoleSource::EachTransaction)
+            .await?)
     }
 
     /// Make a database if it is missing. Only on the private server.
     pub async fn ensure_database(&self, name: &'static str) -> Result<(), Failure> {
         let mut connection = self.connect().await?;
-        let exists: bool = sqlx::query_scalar("SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)")
-            .bind(name)
-            .fetch_one(&mut connection)
-            .await?;
+        let exists: bool =
+            sqlx::query_scalar("SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)")
+                .bind(name)
+                .fetch_one(&mut connection)
+                .await?;
         if !exists {
             let sql = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
             match sqlx::raw_sql(sql).execute(&mut connection).await {
@@ -117,11 +121,14 @@ impl Server {
     fn unreachable(&self, error: sqlx::Error) -> Failure {
         match error {
             sqlx::Error::Database(_) => error.into(),
-            other => Failure::new(format!(
-                "cannot reach PostgreSQL at {}:{}: {other}",
-                self.options.get_host(),
-                self.options.get_port()
-            )),
+            other => DbError::Unreachable {
+                message: format!(
+                    "{}:{}: {other}",
+                    self.options.get_host(),
+                    self.options.get_port()
+                ),
+            }
+            .into(),
         }
     }
 }

@@ -70,10 +70,14 @@ pub enum PayloadError {
         column: usize,
     },
     /// JSON, but a list, a string, a number, ...
-    #[error("payload must be a JSON object, such as {{\"amount\": {{\"value\": \"10.00\", \"currency\": \"EUR\"}}}}")]
+    #[error(
+        "payload must be a JSON object, such as {{\"amount\": {{\"value\": \"10.00\", \"currency\": \"EUR\"}}}}"
+    )]
     NotAnObject,
     /// The same key twice in one object.
-    #[error("payload repeats a key inside one object (line {line}, column {column}): readers would disagree on its value")]
+    #[error(
+        "payload repeats a key inside one object (line {line}, column {column}): readers would disagree on its value"
+    )]
     RepeatedKey {
         /// Where the second one ends.
         line: usize,

@@ -88,7 +88,8 @@ mod tests {
             Section::Views,
             Section::Privileges,
         ];
-        let mut listed: Vec<_> = sections.iter().flat_map(|s| files(*s)).map(|(path, _)| path).collect();
+        let mut listed: Vec<_> =
+            sections.iter().flat_map(|s| files(*s)).map(|(path, _)| path).collect();
         listed.sort_unstable();
         let all: Vec<_> = FILES.iter().map(|(path, _)| *path).collect();
         assert_eq!(listed, all);

@@ -12,7 +12,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_sequence_id BIGINT;
 BEGIN
-    PERFORM public.require_outbox_id('participant_id', bump_participant_outbox_seq.participant_id);
+    PERFORM symphony_internal.require_outbox_id('participant_id', bump_participant_outbox_seq.participant_id);
     INSERT INTO public.participant_outbox_sequences AS s (participant_id, next_sequence_id)
     VALUES (bump_participant_outbox_seq.participant_id, 2)
     ON CONFLICT (participant_id) DO UPDATE SET next_sequence_id = s.next_sequence_id + 1

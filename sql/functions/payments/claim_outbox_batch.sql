@@ -25,6 +25,7 @@ DECLARE
     v_rails      TEXT[];
     v_fifo       BOOLEAN[];
     v_after_due  TIMESTAMPTZ[];
+    v_after_created TIMESTAMPTZ[];
     v_after_id   UUID[];
     v_deeper     INT[];
     v_next       INT[];
@@ -32,22 +33,23 @@ DECLARE
     v_share      INT;
     v_picked     UUID[];
     v_last_due   TIMESTAMPTZ;
+    v_last_created TIMESTAMPTZ;
     v_last_id    UUID;
     v_exhausted  BOOLEAN;
     v_ids        UUID[] := '{}'::UUID[];
-    v_through    TIMESTAMPTZ := '-infinity'::TIMESTAMPTZ;
+    v_through    TIMESTAMPTZ[];
 BEGIN
-    PERFORM public.require_outbox_count('p_batch_size', p_batch_size, 4096);
-    PERFORM public.require_outbox_count('p_lease_seconds', p_lease_seconds, 3600);
-    PERFORM public.require_outbox_id('p_worker_id', p_worker_id);
-    PERFORM public.require_read_committed();
+    PERFORM symphony_internal.require_outbox_count('p_batch_size', p_batch_size, 4096);
+    PERFORM symphony_internal.require_outbox_count('p_lease_seconds', p_lease_seconds, 3600);
+    PERFORM symphony_internal.require_outbox_id('p_worker_id', p_worker_id);
+    PERFORM symphony_internal.require_read_committed();
 
     SELECT s.* INTO v_settings FROM public.payment_outbox_settings s;
     IF v_settings.paused THEN
         RETURN;
     END IF;
     IF p_due_from IS NULL THEN
-        PERFORM public.register_payment_rails();
+        PERFORM symphony_internal.register_payment_rails();
     END IF;
     v_waiting := EXISTS (SELECT FROM public.payment_outbox_paused_participants);
 
@@ -56,16 +58,16 @@ BEGIN
      WHERE NOT r.paused AND (p_rails IS NULL OR r.rail_type = ANY (p_rails));
     IF cardinality(v_rails) > 1 THEN
         -- The rails that have something due, the oldest first: a batch of one takes the oldest of all.
-        SELECT array_agg(t.rail_type ORDER BY head.next_attempt_at, head.outbox_id),
-               array_agg(t.fifo ORDER BY head.next_attempt_at, head.outbox_id)
+        SELECT array_agg(t.rail_type ORDER BY head.next_attempt_at, head.created_at, head.outbox_id),
+               array_agg(t.fifo ORDER BY head.next_attempt_at, head.created_at, head.outbox_id)
           INTO v_rails, v_fifo
           FROM unnest(v_rails, v_fifo) t(rail_type, fifo)
          CROSS JOIN LATERAL (
-             SELECT p.next_attempt_at, p.outbox_id FROM public.payment_outbox_pending p
+             SELECT p.next_attempt_at, p.created_at, p.outbox_id FROM public.payment_outbox_pending p
               WHERE p.hold IS NULL AND p.rail_type = t.rail_type
                 AND p.next_attempt_at >= coalesce(p_due_from, '-infinity') AND p.next_attempt_at <= v_now
                 AND (p.lease_expires_at IS NULL OR p.lease_expires_at <= v_now)
-              ORDER BY p.next_attempt_at, p.outbox_id LIMIT 1) head;
+              ORDER BY p.next_attempt_at, p.created_at, p.outbox_id LIMIT 1) head;
     END IF;
     IF v_rails IS NULL THEN
         RETURN;
@@ -73,21 +75,25 @@ BEGIN
 
     v_deeper := ARRAY(SELECT generate_series(1, cardinality(v_rails)));
     v_after_due := array_fill(coalesce(p_due_from, '-infinity'), ARRAY[cardinality(v_rails)]);
+    v_after_created := array_fill('-infinity'::TIMESTAMPTZ, ARRAY[cardinality(v_rails)]);
     v_after_id := array_fill(v_zero, ARRAY[cardinality(v_rails)]);
+    v_through := array_fill(NULL::TIMESTAMPTZ, ARRAY[cardinality(v_rails)]);
     WHILE cardinality(v_deeper) > 0 AND cardinality(v_ids) < p_batch_size LOOP
         v_share := GREATEST(1, (p_batch_size - cardinality(v_ids)) / cardinality(v_deeper));
         v_next := '{}';
         FOR i IN 1 .. cardinality(v_deeper) LOOP
             EXIT WHEN cardinality(v_ids) >= p_batch_size;
-            SELECT p.outbox_ids, p.last_due, p.last_id, p.exhausted INTO v_picked, v_last_due, v_last_id, v_exhausted
-              FROM public.pick_due_payments(
-                       v_rails[v_deeper[i]], v_after_due[v_deeper[i]], v_after_id[v_deeper[i]], v_now, v_share, p_worker_id,
-                       v_waiting OR v_fifo[v_deeper[i]]) p;
+            SELECT p.outbox_ids, p.last_due, p.last_created, p.last_id, p.exhausted
+              INTO v_picked, v_last_due, v_last_created, v_last_id, v_exhausted
+              FROM symphony_internal.pick_due_payments(
+                       v_rails[v_deeper[i]], v_after_due[v_deeper[i]], v_after_created[v_deeper[i]], v_after_id[v_deeper[i]], v_now,
+                       v_share, p_worker_id, v_waiting OR v_fifo[v_deeper[i]]) p;
             v_ids := v_ids || v_picked;
-            v_through := GREATEST(v_through, v_last_due);
+            v_through[v_deeper[i]] := v_last_due;
             IF NOT v_exhausted AND cardinality(v_picked) > 0 THEN
                 v_next := v_next || v_deeper[i];
                 v_after_due[v_deeper[i]] := v_last_due;
+                v_after_created[v_deeper[i]] := v_last_created;
                 v_after_id[v_deeper[i]] := v_last_id;
             END IF;
         END LOOP;
@@ -118,10 +124,11 @@ BEGIN
       FROM leased l
      CROSS JOIN LATERAL (SELECT x.payload, x.redrive_no, x.traceparent
                            FROM public.payment_outbox_instructions x WHERE x.outbox_id = l.outbox_id LIMIT 1) i
-     ORDER BY l.next_attempt_at, l.outbox_id;
+     ORDER BY l.next_attempt_at, l.created_at, l.outbox_id;
 
-    INSERT INTO public.payment_outbox_workers AS w (worker_id, claimed_through, last_claim_at)
-    VALUES (p_worker_id, v_through, v_now)
-    ON CONFLICT (worker_id) DO UPDATE
+    INSERT INTO public.payment_outbox_workers AS w (worker_id, rail_type, claimed_through, last_claim_at)
+    SELECT p_worker_id, t.rail_type, t.through, v_now
+      FROM unnest(v_rails, v_through) t(rail_type, through) WHERE t.through > '-infinity'
+    ON CONFLICT (worker_id, rail_type) DO UPDATE
        SET claimed_through = GREATEST(w.claimed_through, excluded.claimed_through), last_claim_at = excluded.last_claim_at;
 END $$;

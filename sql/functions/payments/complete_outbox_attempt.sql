@@ -15,11 +15,11 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_answer RECORD;
 BEGIN
-    PERFORM public.require_outbox_id('p_worker_id', p_worker_id);
-    PERFORM public.require_read_committed();
-    SELECT * INTO v_answer FROM public.settle_payment_attempts(
+    PERFORM symphony_internal.require_outbox_id('p_worker_id', p_worker_id);
+    PERFORM symphony_internal.require_read_committed();
+    SELECT * INTO v_answer FROM symphony_internal.settle_payment_attempts(
         p_worker_id, ARRAY[p_outbox_id], ARRAY[p_lease_token], ARRAY[p_state], ARRAY[p_rail_reference], ARRAY[p_rail_code],
         ARRAY[p_error_code], ARRAY[p_error_message], ARRAY[p_latency_ms], ARRAY[p_retry_delay_seconds], ARRAY[p_unknown]);
-    PERFORM public.raise_payment_answer(v_answer.result, p_outbox_id);
+    PERFORM symphony_internal.raise_payment_answer(v_answer.result, p_outbox_id);
     RETURN QUERY SELECT v_answer.attempt_no, v_answer.state, v_answer.parked;
 END $$;

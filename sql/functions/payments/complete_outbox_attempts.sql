@@ -5,7 +5,7 @@
 -- Locks    the pending rows, in outbox_id order
 -- Refuses  P7005 for arrays that do not fit together; per item, answered in `result` and never raised:
 --          P7001 a terminal outcome exists already, P7002 lease lost, P7003 invalid state,
---          TERMINAL_BLOCKED the unique index refused a second terminal outcome
+--          TERMINAL_BLOCKED the unique index refused a second terminal outcome, 23505 another constraint did
 -- Why      the token is compared here, under the row lock, and not in Rust: a paused worker can wake after
 --          its lease has passed to another. One item's trouble never costs the others their outcome.
 CREATE OR REPLACE FUNCTION public.complete_outbox_attempts(
@@ -20,11 +20,13 @@ SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     v_count  INT := cardinality(p_outbox_ids);
     v_single RECORD;
+    v_constraint TEXT;
+    i        INT;
 BEGIN
-    PERFORM public.require_outbox_count('p_outbox_ids', coalesce(v_count, 0), 4096);
-    PERFORM public.require_outbox_id('p_worker_id', p_worker_id);
-    PERFORM public.require_read_committed();
-    PERFORM public.require_same_length(v_count,
+    PERFORM symphony_internal.require_outbox_count('p_outbox_ids', coalesce(v_count, 0), 4096);
+    PERFORM symphony_internal.require_outbox_id('p_worker_id', p_worker_id);
+    PERFORM symphony_internal.require_read_committed();
+    PERFORM symphony_internal.require_same_length(v_count,
         ARRAY['p_lease_tokens', 'p_states', 'p_rail_references', 'p_rail_codes', 'p_error_codes', 'p_error_messages',
               'p_latencies_ms', 'p_retry_delays_seconds', 'p_unknowns'],
         ARRAY[cardinality(p_lease_tokens), cardinality(p_states), coalesce(cardinality(p_rail_references), v_count),
@@ -36,16 +38,16 @@ BEGIN
     END IF;
 
     BEGIN
-        RETURN QUERY SELECT * FROM public.settle_payment_attempts(
+        RETURN QUERY SELECT * FROM symphony_internal.settle_payment_attempts(
             p_worker_id, p_outbox_ids, p_lease_tokens, p_states, p_rail_references, p_rail_codes, p_error_codes,
             p_error_messages, p_latencies_ms, p_retry_delays_seconds, p_unknowns);
         RETURN;
     EXCEPTION WHEN unique_violation THEN
         NULL; -- the backstop: some item has a terminal row already. Find out which, without losing the rest.
     END;
-    FOR i IN 1 .. v_count LOOP
+    FOR i IN SELECT t.ordinal FROM unnest(p_outbox_ids) WITH ORDINALITY t(id, ordinal) ORDER BY t.id LOOP
         BEGIN
-            SELECT * INTO v_single FROM public.settle_payment_attempts(
+            SELECT * INTO v_single FROM symphony_internal.settle_payment_attempts(
                 p_worker_id, p_outbox_ids[i:i], p_lease_tokens[i:i], p_states[i:i], p_rail_references[i:i], p_rail_codes[i:i],
                 p_error_codes[i:i], p_error_messages[i:i], p_latencies_ms[i:i], p_retry_delays_seconds[i:i], p_unknowns[i:i]);
             item_no := i;
@@ -55,10 +57,15 @@ BEGIN
             state := v_single.state;
             parked := v_single.parked;
         EXCEPTION WHEN unique_violation THEN
-            PERFORM public.record_terminal_blocked(p_outbox_ids[i], p_lease_tokens[i], p_worker_id);
+            GET STACKED DIAGNOSTICS v_constraint = CONSTRAINT_NAME;
+            IF v_constraint = 'payment_outbox_attempts_one_terminal_per_outbox' THEN
+                PERFORM public.record_terminal_blocked(p_outbox_ids[i], p_lease_tokens[i], p_worker_id);
+                result := 'TERMINAL_BLOCKED';
+            ELSE
+                result := '23505';
+            END IF;
             item_no := i;
             outbox_id := p_outbox_ids[i];
-            result := 'TERMINAL_BLOCKED';
             attempt_no := NULL;
             state := NULL;
             parked := false;

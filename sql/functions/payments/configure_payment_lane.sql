@@ -12,11 +12,11 @@ CREATE OR REPLACE FUNCTION public.configure_payment_lane(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
-    PERFORM public.require_payment_act(p_actor, p_reason, p_approver, p_approval_required IS FALSE);
+    PERFORM symphony_internal.require_payment_act(p_actor, p_reason, p_approver, p_approval_required IS FALSE);
     UPDATE public.payment_outbox_settings s
        SET record_routine_events = coalesce(p_record_routine_events, s.record_routine_events),
            approval_required = coalesce(p_approval_required, s.approval_required);
-    PERFORM public.record_payment_switch('CONFIGURED', p_actor, p_reason, jsonb_strip_nulls(jsonb_build_object(
+    PERFORM symphony_internal.record_payment_switch('CONFIGURED', p_actor, p_reason, jsonb_strip_nulls(jsonb_build_object(
         'record_routine_events', p_record_routine_events, 'approval_required', p_approval_required, 'approver', p_approver)));
     RETURN QUERY SELECT s.paused, s.record_routine_events, s.approval_required FROM public.payment_outbox_settings s;
 END $$;

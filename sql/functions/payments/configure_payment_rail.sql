@@ -10,17 +10,31 @@ CREATE OR REPLACE FUNCTION public.configure_payment_rail(
     p_rail_type TEXT, p_actor TEXT, p_reason TEXT, p_fifo BOOLEAN DEFAULT NULL, p_on_failed TEXT DEFAULT NULL,
     p_marks_sending BOOLEAN DEFAULT NULL
 ) RETURNS TABLE (rail_type TEXT, fifo BOOLEAN, on_failed TEXT, marks_sending BOOLEAN, paused BOOLEAN)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '3s' AS $$
 #variable_conflict use_column
 BEGIN
-    PERFORM public.require_payment_act(p_actor, p_reason, NULL, false);
-    PERFORM public.require_outbox_id('p_rail_type', p_rail_type);
+    PERFORM symphony_internal.require_payment_act(p_actor, p_reason, NULL, false);
+    PERFORM symphony_internal.require_outbox_id('p_rail_type', p_rail_type);
     IF p_on_failed NOT IN ('block', 'continue') THEN
         RAISE EXCEPTION 'p_on_failed must be block or continue' USING ERRCODE = 'P7005';
     END IF;
+    -- The table before the rail's row, as producers do.
+    IF (p_fifo OR p_marks_sending) AND NOT EXISTS (SELECT FROM public.payment_outbox_rails r WHERE r.rail_type = p_rail_type)
+       OR EXISTS (SELECT FROM public.payment_outbox_rails r WHERE r.rail_type = p_rail_type
+                   AND (r.fifo <> p_fifo OR r.marks_sending <> p_marks_sending)) THEN
+        BEGIN
+            LOCK TABLE public.payment_outbox_pending IN EXCLUSIVE MODE;
+        EXCEPTION WHEN lock_not_available THEN
+            -- Waiting longer would stop everybody who queues up behind this lock.
+            RAISE EXCEPTION 'producers have open transactions: the rail''s order and marking can be changed when they are done' USING ERRCODE = 'P7006';
+        END;
+    END IF;
     INSERT INTO public.payment_outbox_rails (rail_type) VALUES (p_rail_type) ON CONFLICT DO NOTHING;
+    IF EXISTS (SELECT FROM public.payment_outbox_rails r WHERE r.rail_type = p_rail_type AND r.marks_sending <> p_marks_sending)
+       AND EXISTS (SELECT FROM public.payment_outbox_pending p WHERE p.rail_type = p_rail_type AND p.lease_token IS NOT NULL) THEN
+        RAISE EXCEPTION 'p_marks_sending cannot change while the rail has items in flight' USING ERRCODE = 'P7006';
+    END IF;
     IF EXISTS (SELECT FROM public.payment_outbox_rails r WHERE r.rail_type = p_rail_type AND r.fifo <> p_fifo) THEN
-        LOCK TABLE public.payment_outbox_pending IN EXCLUSIVE MODE;
         IF EXISTS (SELECT FROM public.payment_outbox_pending p WHERE p.rail_type = p_rail_type)
            OR EXISTS (SELECT FROM public.payment_outbox_blocked_lanes b WHERE b.rail_type = p_rail_type) THEN
             RAISE EXCEPTION 'p_fifo cannot change while the rail has pending items or blocked lanes: let it drain first'
@@ -31,7 +45,7 @@ BEGIN
        SET fifo = coalesce(p_fifo, r.fifo), on_failed = coalesce(p_on_failed, r.on_failed),
            marks_sending = coalesce(p_marks_sending, r.marks_sending), updated_at = clock_timestamp()
      WHERE r.rail_type = p_rail_type;
-    PERFORM public.record_payment_switch('CONFIGURED', p_actor, p_reason, jsonb_strip_nulls(jsonb_build_object(
+    PERFORM symphony_internal.record_payment_switch('CONFIGURED', p_actor, p_reason, jsonb_strip_nulls(jsonb_build_object(
         'rail_type', p_rail_type, 'fifo', p_fifo, 'on_failed', p_on_failed, 'marks_sending', p_marks_sending)));
     RETURN QUERY SELECT r.rail_type, r.fifo, r.on_failed, r.marks_sending, r.paused
                    FROM public.payment_outbox_rails r WHERE r.rail_type = p_rail_type;

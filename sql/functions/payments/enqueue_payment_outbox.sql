@@ -13,7 +13,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     v_text   TEXT := p_payload::TEXT;
-    v_defect TEXT := public.payment_request_defect(p_instruction_id, p_participant_id, p_idempotency_key,
+    v_defect TEXT := symphony_internal.payment_request_defect(p_instruction_id, p_participant_id, p_idempotency_key,
                                                    p_rail_type, p_payload, octet_length(v_text), p_traceparent);
     v_conflict BOOLEAN;
 BEGIN
@@ -22,13 +22,13 @@ BEGIN
     END IF;
     SELECT placed.outbox_id, placed.sequence_id, placed.created_at, placed.duplicate, placed.conflict
       INTO outbox_id, sequence_id, created_at, duplicate, v_conflict
-      FROM public.place_payment_instruction(
+      FROM symphony_internal.place_payment_instruction(
                p_instruction_id, p_participant_id, p_idempotency_key, p_rail_type, p_payload,
-               public.payment_request_hash(p_participant_id, p_rail_type, v_text), p_traceparent) placed;
+               symphony_internal.payment_request_hash(p_participant_id, p_rail_type, v_text), p_traceparent) placed;
     IF v_conflict THEN
         RAISE EXCEPTION 'idempotency key reused: this instruction and key already belong to item %, asked with another participant, rail or payload', outbox_id
             USING ERRCODE = 'P7004', HINT = 'Repeat the first request unchanged, or choose a new key for a new payment.';
     END IF;
-    state := CASE WHEN duplicate THEN public.payment_item_state(outbox_id) ELSE 'PENDING' END;
+    state := CASE WHEN duplicate THEN symphony_internal.payment_item_state(outbox_id) ELSE 'PENDING' END;
     RETURN NEXT;
 END $$;

@@ -29,15 +29,15 @@ DECLARE
     v_numbers  BIGINT[];
     v_item     RECORD;
 BEGIN
-    PERFORM public.require_outbox_count('p_instruction_ids', coalesce(v_count, 0), 4096);
-    PERFORM public.require_same_length(v_count,
+    PERFORM symphony_internal.require_outbox_count('p_instruction_ids', coalesce(v_count, 0), 4096);
+    PERFORM symphony_internal.require_same_length(v_count,
         ARRAY['p_participant_ids', 'p_idempotency_keys', 'p_rail_types', 'p_payloads', 'p_traceparents'],
         ARRAY[cardinality(p_participant_ids), cardinality(p_idempotency_keys), cardinality(p_rail_types),
               cardinality(p_payloads), coalesce(cardinality(p_traceparents), v_count)]);
 
     SELECT array_agg(t.payload::TEXT ORDER BY t.ordinal) INTO v_texts
       FROM unnest(p_payloads) WITH ORDINALITY t(payload, ordinal);
-    SELECT array_agg(public.payment_request_defect(t.instruction_id, t.participant_id, t.idempotency_key, t.rail_type,
+    SELECT array_agg(symphony_internal.payment_request_defect(t.instruction_id, t.participant_id, t.idempotency_key, t.rail_type,
                                                    t.payload, octet_length(t.payload_text), t.traceparent)
                      ORDER BY t.ordinal) INTO v_defects
       FROM unnest(p_instruction_ids, p_participant_ids, p_idempotency_keys, p_rail_types, p_payloads, v_texts, p_traceparents)
@@ -45,7 +45,7 @@ BEGIN
 
     IF num_nonnulls(VARIADIC v_defects) = 0 THEN
         BEGIN
-            PERFORM public.pin_payment_rail(r.rail_type)
+            PERFORM symphony_internal.pin_payment_rail(r.rail_type)
                FROM (SELECT DISTINCT t.rail_type FROM unnest(p_rail_types) t(rail_type) ORDER BY 1) r;
             WITH requested AS MATERIALIZED (
                 SELECT t.*,
@@ -70,7 +70,7 @@ BEGIN
                     (outbox_id, instruction_id, idempotency_key, participant_id, sequence_id, rail_type, payload,
                      request_hash, created_at, traceparent)
                 SELECT p.outbox_id, p.instruction_id, p.idempotency_key, p.participant_id, p.sequence_id, p.rail_type, p.payload,
-                       public.payment_request_hash(p.participant_id, p.rail_type, p.payload_text), v_now, p.traceparent
+                       symphony_internal.payment_request_hash(p.participant_id, p.rail_type, p.payload_text), v_now, p.traceparent
                   FROM placed p
             ), queued AS (
                 INSERT INTO public.payment_outbox_pending
@@ -89,6 +89,9 @@ BEGIN
         END;
     END IF;
 
+    PERFORM symphony_internal.pin_payment_rail(r.rail_type)
+       FROM (SELECT DISTINCT t.rail_type FROM unnest(p_rail_types, v_defects) t(rail_type, defect)
+              WHERE t.defect IS NULL ORDER BY 1) r;
     INSERT INTO public.participant_outbox_sequences AS s (participant_id, next_sequence_id)
     SELECT DISTINCT t.participant_id COLLATE "C", 1
       FROM unnest(p_participant_ids, v_defects) t(participant_id, defect) WHERE t.defect IS NULL ORDER BY 1
@@ -114,11 +117,11 @@ BEGIN
                CASE WHEN placed.conflict
                     THEN 'idempotency key reused: this instruction and key already belong to another request' END
           INTO outbox_id, sequence_id, created_at, duplicate, error_code, error_message
-          FROM public.place_payment_instruction(
+          FROM symphony_internal.place_payment_instruction(
                    v_item.instruction_id, v_item.participant_id, v_item.idempotency_key, v_item.rail_type, v_item.payload,
-                   public.payment_request_hash(v_item.participant_id, v_item.rail_type, v_item.payload_text),
+                   symphony_internal.payment_request_hash(v_item.participant_id, v_item.rail_type, v_item.payload_text),
                    v_item.traceparent) placed;
-        state := CASE WHEN duplicate THEN public.payment_item_state(outbox_id) ELSE 'PENDING' END;
+        state := CASE WHEN duplicate THEN symphony_internal.payment_item_state(outbox_id) ELSE 'PENDING' END;
         RETURN NEXT;
     END LOOP;
 END $$;

@@ -13,7 +13,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enab
 BEGIN
     RETURN QUERY
     WITH held AS MATERIALIZED (
-        SELECT l.outbox_id FROM public.lock_held_payments(p_worker_id, p_outbox_ids, p_lease_tokens) l
+        SELECT l.outbox_id FROM symphony_internal.lock_held_payments(p_worker_id, p_outbox_ids, p_lease_tokens) l
     ), marked AS (
         UPDATE public.payment_outbox_pending p SET sending_marked_at = coalesce(p.sending_marked_at, clock_timestamp())
          WHERE p.outbox_id = ANY (ARRAY(SELECT h.outbox_id FROM held h))

@@ -13,8 +13,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_row public.payment_outbox_pending;
 BEGIN
-    PERFORM public.require_payment_act(p_actor, p_reason, p_approver, false);
-    v_row := public.lock_payment_for_act(p_outbox_id);
+    PERFORM symphony_internal.require_payment_act(p_actor, p_reason, p_approver, false);
+    v_row := symphony_internal.lock_payment_for_act(p_outbox_id);
     IF v_row.hold = 'PARKED' THEN
         RAISE EXCEPTION 'item % is parked already', p_outbox_id USING ERRCODE = 'P7006';
     END IF;

@@ -11,11 +11,11 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_paused BOOLEAN;
 BEGIN
-    PERFORM public.require_payment_act(p_actor, p_reason, NULL, false);
+    PERFORM symphony_internal.require_payment_act(p_actor, p_reason, NULL, false);
     SELECT s.paused INTO v_paused FROM public.payment_outbox_settings s FOR UPDATE;
     IF NOT p_dry_run AND v_paused IS DISTINCT FROM true THEN
         UPDATE public.payment_outbox_settings SET paused = true;
-        PERFORM public.record_payment_switch('PAUSED', p_actor, p_reason, jsonb_build_object('lane', 'payments'));
+        PERFORM symphony_internal.record_payment_switch('PAUSED', p_actor, p_reason, jsonb_build_object('lane', 'payments'));
     END IF;
     RETURN QUERY SELECT 'payments', CASE WHEN v_paused THEN 'PAUSED' ELSE 'RUNNING' END, 'PAUSED', p_dry_run;
 END $$;

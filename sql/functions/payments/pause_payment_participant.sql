@@ -12,12 +12,16 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_paused BOOLEAN;
 BEGIN
-    PERFORM public.require_payment_act(p_actor, p_reason, NULL, false);
-    PERFORM public.require_outbox_id('p_participant_id', p_participant_id);
+    PERFORM symphony_internal.require_payment_act(p_actor, p_reason, NULL, false);
+    PERFORM symphony_internal.require_outbox_id('p_participant_id', p_participant_id);
     v_paused := EXISTS (SELECT FROM public.payment_outbox_paused_participants s WHERE s.participant_id = p_participant_id);
-    IF NOT p_dry_run AND NOT v_paused THEN
+    IF NOT p_dry_run THEN
+        -- Waits for a resume that is about to remove the pause.
         INSERT INTO public.payment_outbox_paused_participants (participant_id) VALUES (p_participant_id) ON CONFLICT DO NOTHING;
-        PERFORM public.record_payment_switch('PAUSED', p_actor, p_reason, jsonb_build_object('participant_id', p_participant_id));
+        v_paused := NOT FOUND;
+    END IF;
+    IF NOT p_dry_run AND NOT v_paused THEN
+        PERFORM symphony_internal.record_payment_switch('PAUSED', p_actor, p_reason, jsonb_build_object('participant_id', p_participant_id));
     END IF;
     RETURN QUERY SELECT p_participant_id, CASE WHEN v_paused THEN 'PAUSED' ELSE 'RUNNING' END, 'PAUSED', p_dry_run;
 END $$;

@@ -11,13 +11,13 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_paused BOOLEAN;
 BEGIN
-    PERFORM public.require_payment_act(p_actor, p_reason, NULL, false);
-    PERFORM public.require_outbox_id('p_rail_type', p_rail_type);
+    PERFORM symphony_internal.require_payment_act(p_actor, p_reason, NULL, false);
+    PERFORM symphony_internal.require_outbox_id('p_rail_type', p_rail_type);
     SELECT r.paused INTO v_paused FROM public.payment_outbox_rails r WHERE r.rail_type = p_rail_type FOR UPDATE;
     IF NOT p_dry_run AND v_paused IS DISTINCT FROM true THEN
         INSERT INTO public.payment_outbox_rails (rail_type, paused) VALUES (p_rail_type, true)
         ON CONFLICT (rail_type) DO UPDATE SET paused = true, updated_at = clock_timestamp();
-        PERFORM public.record_payment_switch('PAUSED', p_actor, p_reason, jsonb_build_object('rail_type', p_rail_type));
+        PERFORM symphony_internal.record_payment_switch('PAUSED', p_actor, p_reason, jsonb_build_object('rail_type', p_rail_type));
     END IF;
     RETURN QUERY SELECT p_rail_type, CASE WHEN v_paused THEN 'PAUSED' ELSE 'RUNNING' END, 'PAUSED', p_dry_run;
 END $$;

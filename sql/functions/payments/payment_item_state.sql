@@ -5,7 +5,7 @@
 -- Locks    nothing
 -- Refuses  nothing; NULL for an item that does not exist
 -- Why      a producer that retries wants to know what became of its first call, not only that there was one.
-CREATE OR REPLACE FUNCTION public.payment_item_state(p_outbox_id UUID) RETURNS TEXT
+CREATE OR REPLACE FUNCTION symphony_internal.payment_item_state(p_outbox_id UUID) RETURNS TEXT
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(
         (SELECT CASE

@@ -6,18 +6,18 @@
 -- Refuses  nothing: it answers
 -- Why      checked before the write and in our own words: a CHECK violation prints the failing row, account
 --          numbers included. One expression, so that a batch of 500 is checked inside one statement.
-CREATE OR REPLACE FUNCTION public.payment_request_defect(
+CREATE OR REPLACE FUNCTION symphony_internal.payment_request_defect(
     p_instruction_id TEXT, p_participant_id TEXT, p_idempotency_key TEXT, p_rail_type TEXT,
     p_payload JSONB, p_payload_bytes INT, p_traceparent TEXT
 ) RETURNS TEXT LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE
-    WHEN p_instruction_id IS NULL OR pg_catalog.btrim(p_instruction_id) = ''
+    WHEN p_instruction_id IS NULL OR pg_catalog.btrim(p_instruction_id, E' \t\n\r\f\v') = ''
         THEN 'p_instruction_id is blank: name the instruction this payment carries out'
-    WHEN p_participant_id IS NULL OR pg_catalog.btrim(p_participant_id) = ''
+    WHEN p_participant_id IS NULL OR pg_catalog.btrim(p_participant_id, E' \t\n\r\f\v') = ''
         THEN 'p_participant_id is blank: name the participant whose stream this payment joins'
-    WHEN p_idempotency_key IS NULL OR pg_catalog.btrim(p_idempotency_key) = ''
+    WHEN p_idempotency_key IS NULL OR pg_catalog.btrim(p_idempotency_key, E' \t\n\r\f\v') = ''
         THEN 'p_idempotency_key is blank: without one a retry would pay twice'
-    WHEN p_rail_type IS NULL OR pg_catalog.btrim(p_rail_type) = ''
+    WHEN p_rail_type IS NULL OR pg_catalog.btrim(p_rail_type, E' \t\n\r\f\v') = ''
         THEN 'p_rail_type is blank: name the rail that shall carry the payment'
     WHEN pg_catalog.length(p_instruction_id) > 255
         THEN 'p_instruction_id has more than 255 characters'

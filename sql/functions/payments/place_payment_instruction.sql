@@ -7,7 +7,7 @@
 -- Why      the unique constraint decides, not the read before it: between a read and the insert a twin can
 --          be enqueued and even completed (2,037 of 2,380 keys went out twice in the version that trusted
 --          the read). The read only saves known items the lock.
-CREATE OR REPLACE FUNCTION public.place_payment_instruction(
+CREATE OR REPLACE FUNCTION symphony_internal.place_payment_instruction(
     p_instruction_id TEXT, p_participant_id TEXT, p_idempotency_key TEXT, p_rail_type TEXT,
     p_payload JSONB, p_request_hash BYTEA, p_traceparent TEXT,
     OUT outbox_id UUID, OUT sequence_id BIGINT, OUT created_at TIMESTAMPTZ, OUT duplicate BOOLEAN, OUT conflict BOOLEAN
@@ -22,7 +22,7 @@ BEGIN
       FROM public.payment_outbox_instructions i
      WHERE i.instruction_id = p_instruction_id AND i.idempotency_key = p_idempotency_key AND i.redrive_no = 0;
     IF NOT FOUND THEN
-        PERFORM public.pin_payment_rail(p_rail_type);
+        PERFORM symphony_internal.pin_payment_rail(p_rail_type);
         sequence_id := public.bump_participant_outbox_seq(p_participant_id);
         INSERT INTO public.payment_outbox_instructions
             (instruction_id, idempotency_key, participant_id, sequence_id, rail_type, payload, request_hash, traceparent)

@@ -17,12 +17,12 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_terminal public.payment_outbox_attempts;
 BEGIN
-    PERFORM public.require_outbox_id('p_worker_id', p_worker_id);
-    PERFORM public.require_read_committed();
+    PERFORM symphony_internal.require_outbox_id('p_worker_id', p_worker_id);
+    PERFORM symphony_internal.require_read_committed();
     IF p_state IS NULL OR p_state NOT IN ('DISPATCHED', 'RETRYABLE', 'FAILED') THEN
-        PERFORM public.raise_payment_answer('P7003', p_outbox_id);
+        PERFORM symphony_internal.raise_payment_answer('P7003', p_outbox_id);
     END IF;
-    PERFORM public.require_payment_item(p_outbox_id);
+    PERFORM symphony_internal.require_payment_item(p_outbox_id);
     PERFORM FROM public.payment_outbox_pending p WHERE p.outbox_id = p_outbox_id FOR UPDATE;
     IF NOT EXISTS (SELECT FROM public.payment_outbox_pending p WHERE p.outbox_id = p_outbox_id AND p.lease_token = p_lease_token)
        AND NOT EXISTS (SELECT FROM public.payment_outbox_attempts a WHERE a.outbox_id = p_outbox_id AND a.lease_token = p_lease_token)

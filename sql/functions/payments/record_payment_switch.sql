@@ -5,7 +5,7 @@
 -- Locks    nothing
 -- Refuses  nothing
 -- Why      seven functions, one way to write down who did it and why; a resume also wakes the workers.
-CREATE OR REPLACE FUNCTION public.record_payment_switch(p_event_type TEXT, p_actor TEXT, p_reason TEXT, p_details JSONB) RETURNS VOID
+CREATE OR REPLACE FUNCTION symphony_internal.record_payment_switch(p_event_type TEXT, p_actor TEXT, p_reason TEXT, p_details JSONB) RETURNS VOID
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO public.payment_outbox_events (event_type, actor, reason, details)

@@ -8,8 +8,8 @@
 CREATE OR REPLACE FUNCTION public.record_terminal_blocked(p_outbox_id UUID, p_lease_token UUID, p_worker_id TEXT) RETURNS VOID
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM public.require_outbox_id('p_worker_id', p_worker_id);
-    PERFORM public.require_payment_item(p_outbox_id);
+    PERFORM symphony_internal.require_outbox_id('p_worker_id', p_worker_id);
+    PERFORM symphony_internal.require_payment_item(p_outbox_id);
     INSERT INTO public.payment_outbox_events (event_type, outbox_id, worker_id, reason, details)
     VALUES ('TERMINAL_BLOCKED', p_outbox_id, p_worker_id, 'a second terminal outcome was refused by the unique index',
             jsonb_build_object('lease_token', p_lease_token));

@@ -6,8 +6,9 @@
 -- Refuses  nothing
 -- Why      claims go rail by rail, so the rails must be known without scanning the backlog. Done by the
 --          claim and not by the enqueue: a producer keeps its transaction open and would make others wait.
-CREATE OR REPLACE FUNCTION public.register_payment_rails() RETURNS VOID
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+CREATE OR REPLACE FUNCTION symphony_internal.register_payment_rails() RETURNS VOID
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
+SET lock_timeout = '5ms' AS $$
 BEGIN
     -- One index probe per rail: from each rail's first entry jump to the next rail's.
     WITH RECURSIVE working(rail_type) AS (
@@ -22,4 +23,6 @@ BEGIN
      WHERE w.rail_type IS NOT NULL
        AND NOT EXISTS (SELECT FROM public.payment_outbox_rails r WHERE r.rail_type = w.rail_type)
     ON CONFLICT DO NOTHING;
+EXCEPTION WHEN lock_not_available THEN
+    NULL; -- somebody is writing that rail's row: the next full look will see it
 END $$;

@@ -12,8 +12,8 @@ CREATE OR REPLACE FUNCTION public.release_outbox(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
-    PERFORM public.require_payment_act(p_actor, p_reason, p_approver, false);
-    PERFORM public.require_parked_payment(p_outbox_id);
+    PERFORM symphony_internal.require_payment_act(p_actor, p_reason, p_approver, false);
+    PERFORM symphony_internal.require_parked_payment(p_outbox_id);
     IF NOT p_dry_run THEN
         UPDATE public.payment_outbox_pending p SET hold = NULL, next_attempt_at = clock_timestamp() WHERE p.outbox_id = p_outbox_id;
         INSERT INTO public.payment_outbox_events (event_type, outbox_id, actor, approver, reason)

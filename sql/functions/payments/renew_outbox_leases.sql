@@ -11,10 +11,10 @@ CREATE OR REPLACE FUNCTION public.renew_outbox_leases(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
-    PERFORM public.require_outbox_count('p_lease_seconds', p_lease_seconds, 3600);
+    PERFORM symphony_internal.require_outbox_count('p_lease_seconds', p_lease_seconds, 3600);
     RETURN QUERY
     WITH held AS MATERIALIZED (
-        SELECT l.outbox_id FROM public.lock_held_payments(p_worker_id, p_outbox_ids, p_lease_tokens) l
+        SELECT l.outbox_id FROM symphony_internal.lock_held_payments(p_worker_id, p_outbox_ids, p_lease_tokens) l
     ), renewed AS (
         -- GREATEST: a renewal never shortens what was promised.
         UPDATE public.payment_outbox_pending p

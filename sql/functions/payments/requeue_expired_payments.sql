@@ -8,7 +8,7 @@
 --          worker may have sent: the item must be inquired after, unless the rail marks before sending
 --          and this one was not marked (provably unsent) or was (nobody can tell: parked). The third
 --          zombie in a row is parked: something about this item kills workers.
-CREATE OR REPLACE FUNCTION public.requeue_expired_payments(p_outbox_ids UUID[], p_repaired_by TEXT, p_delay INTERVAL)
+CREATE OR REPLACE FUNCTION symphony_internal.requeue_expired_payments(p_outbox_ids UUID[], p_repaired_by TEXT, p_delay INTERVAL)
 RETURNS TABLE (outbox_id UUID, attempt_no INT, worker_id TEXT, parked BOOLEAN)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
@@ -20,7 +20,9 @@ BEGIN
     RETURN QUERY
     WITH expired AS MATERIALIZED (
         SELECT p.*, coalesce(rail.marks_sending, false) AS marks_sending,
-               coalesce(trace.last_no, 0) + 1 AS attempt_no, coalesce(trace.zombies, 0) + 1 AS zombies_in_a_row
+               coalesce(trace.last_no, 0) + 1 AS attempt_no, coalesce(trace.zombies, 0) + 1 AS zombies_in_a_row,
+               EXISTS (SELECT FROM public.payment_outbox_attempts a
+                        WHERE a.outbox_id = p.outbox_id AND a.state IN ('DISPATCHED', 'FAILED')) AS ended
           FROM public.payment_outbox_pending p
           LEFT JOIN public.payment_outbox_rails rail ON rail.rail_type = p.rail_type
           LEFT JOIN LATERAL (
@@ -31,7 +33,7 @@ BEGIN
          WHERE p.outbox_id = ANY (p_outbox_ids)
     ), judged AS MATERIALIZED (
         SELECT e.*,
-               (e.zombies_in_a_row >= 3 OR (e.marks_sending AND e.sending_marked_at IS NOT NULL)) AS parked,
+               (e.zombies_in_a_row >= 3 OR e.sending_marked_at IS NOT NULL OR e.ended) AS parked,
                (e.must_inquire OR NOT e.marks_sending OR e.sending_marked_at IS NOT NULL) AS now_must_inquire
           FROM expired e
     ), ledger AS (
@@ -51,7 +53,8 @@ BEGIN
           FROM judged j CROSS JOIN LATERAL (
               SELECT 'LEASE_EXPIRED_REPAIRED' AS event_type, 'lease expired' AS reason
               UNION ALL
-              SELECT 'PARKED', CASE WHEN j.zombies_in_a_row >= 3 THEN 'three workers in a row were lost on this item'
+              SELECT 'PARKED', CASE WHEN j.ended THEN 'the ledger has a terminal outcome of this item already'
+                                    WHEN j.zombies_in_a_row >= 3 THEN 'three workers in a row were lost on this item'
                                     ELSE 'a worker was lost after it marked the item as sending' END
                WHERE j.parked) e
     ), requeued AS (
@@ -68,6 +71,6 @@ BEGIN
     SELECT array_agg(p.participant_id), array_agg(p.rail_type) INTO v_participants, v_rails
       FROM public.payment_outbox_pending p WHERE p.outbox_id = ANY (p_outbox_ids) AND p.lane_position > 0;
     IF v_participants IS NOT NULL THEN
-        PERFORM public.promote_payment_heads(v_participants, v_rails);
+        PERFORM symphony_internal.promote_payment_heads(v_participants, v_rails);
     END IF;
 END $$;

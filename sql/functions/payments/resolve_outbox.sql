@@ -15,14 +15,16 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_row public.payment_outbox_pending;
 BEGIN
-    PERFORM public.require_payment_act(p_actor, p_reason, p_approver, true);
+    PERFORM symphony_internal.require_payment_act(p_actor, p_reason, p_approver, true);
     IF p_resolution IS NULL OR p_resolution NOT IN ('DISPATCHED', 'FAILED', 'RETRY') THEN
         RAISE EXCEPTION 'p_resolution must be DISPATCHED, FAILED or RETRY' USING ERRCODE = 'P7003';
     END IF;
     IF p_resolution = 'DISPATCHED' THEN
-        PERFORM public.require_outbox_id('p_rail_reference', p_rail_reference);
+        PERFORM symphony_internal.require_outbox_id('p_rail_reference', p_rail_reference);
+    ELSE
+        PERFORM symphony_internal.refuse_after_late_yes(p_outbox_id, p_approver);
     END IF;
-    v_row := public.require_parked_payment(p_outbox_id);
+    v_row := symphony_internal.require_parked_payment(p_outbox_id);
     IF NOT p_dry_run THEN
         IF p_resolution = 'RETRY' THEN
             UPDATE public.payment_outbox_pending p
@@ -39,7 +41,7 @@ BEGIN
               FROM public.payment_outbox_attempts a WHERE a.outbox_id = p_outbox_id;
             DELETE FROM public.payment_outbox_pending p WHERE p.outbox_id = p_outbox_id;
             IF v_row.lane_position > 0 THEN
-                PERFORM public.leave_payment_lanes(ARRAY[p_outbox_id], ARRAY[v_row.participant_id], ARRAY[v_row.rail_type],
+                PERFORM symphony_internal.leave_payment_lanes(ARRAY[p_outbox_id], ARRAY[v_row.participant_id], ARRAY[v_row.rail_type],
                                                    ARRAY[v_row.lane_position], ARRAY[p_resolution = 'FAILED']);
                 PERFORM pg_notify('outbox_pending', 'new_work');
             END IF;

@@ -13,14 +13,14 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_paused BOOLEAN;
 BEGIN
-    PERFORM public.require_payment_act(p_actor, p_reason, NULL, false);
-    PERFORM public.require_outbox_id('p_participant_id', p_participant_id);
+    PERFORM symphony_internal.require_payment_act(p_actor, p_reason, NULL, false);
+    PERFORM symphony_internal.require_outbox_id('p_participant_id', p_participant_id);
     v_paused := EXISTS (SELECT FROM public.payment_outbox_paused_participants s WHERE s.participant_id = p_participant_id);
     IF NOT p_dry_run AND v_paused THEN
         DELETE FROM public.payment_outbox_paused_participants s WHERE s.participant_id = p_participant_id;
         UPDATE public.payment_outbox_pending p SET hold = NULL, next_attempt_at = GREATEST(p.next_attempt_at, clock_timestamp())
          WHERE p.participant_id = p_participant_id AND p.hold = 'PARTICIPANT_PAUSED';
-        PERFORM public.record_payment_switch('RESUMED', p_actor, p_reason, jsonb_build_object('participant_id', p_participant_id));
+        PERFORM symphony_internal.record_payment_switch('RESUMED', p_actor, p_reason, jsonb_build_object('participant_id', p_participant_id));
     END IF;
     RETURN QUERY SELECT p_participant_id, CASE WHEN v_paused THEN 'PAUSED' ELSE 'RUNNING' END, 'RUNNING', p_dry_run;
 END $$;

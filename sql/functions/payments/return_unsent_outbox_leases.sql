@@ -14,11 +14,11 @@ DECLARE
     v_returned UUID[];
 BEGIN
     SELECT array_agg(l.outbox_id) INTO v_returned
-      FROM public.lock_held_payments(p_worker_id, p_outbox_ids, p_lease_tokens) l WHERE l.sending_marked_at IS NULL;
+      FROM symphony_internal.lock_held_payments(p_worker_id, p_outbox_ids, p_lease_tokens) l WHERE l.sending_marked_at IS NULL;
     UPDATE public.payment_outbox_pending p
        SET claimed_by = NULL, lease_token = NULL, lease_expires_at = NULL, claimed_at = NULL, next_attempt_at = clock_timestamp()
      WHERE p.outbox_id = ANY (v_returned);
-    PERFORM public.promote_payment_heads(array_agg(p.participant_id), array_agg(p.rail_type))
+    PERFORM symphony_internal.promote_payment_heads(array_agg(p.participant_id), array_agg(p.rail_type))
        FROM public.payment_outbox_pending p WHERE p.outbox_id = ANY (v_returned) AND p.lane_position > 0
      HAVING count(*) > 0;
     PERFORM pg_notify('outbox_pending', 'new_work') WHERE v_returned IS NOT NULL;

@@ -6,13 +6,13 @@
 -- Refuses  nothing: answers per item; 23505 if an item has a terminal row already
 -- Why      RETRYABLE means surely not executed, so at the ceiling it may become FAILED. But where this or
 --          an earlier try is unknown, FAILED would claim to know that no money moved: it is parked.
-CREATE OR REPLACE FUNCTION public.settle_payment_attempts(
+CREATE OR REPLACE FUNCTION symphony_internal.settle_payment_attempts(
     p_worker_id TEXT, p_outbox_ids UUID[], p_lease_tokens UUID[], p_states TEXT[],
     p_rail_references TEXT[], p_rail_codes TEXT[], p_error_codes TEXT[], p_error_messages TEXT[], p_latencies_ms INT[],
     p_retry_delays_seconds INT[], p_unknowns BOOLEAN[], p_park BOOLEAN DEFAULT false
 ) RETURNS TABLE (item_no INT, outbox_id UUID, result TEXT, attempt_no INT, state public.outbox_attempt_state, parked BOOLEAN)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_now       TIMESTAMPTZ := clock_timestamp();
@@ -34,12 +34,19 @@ BEGIN
                                  retry_delay_seconds, unknown, ordinal)
          WHERE t.outcome IN ('DISPATCHED', 'RETRYABLE', 'FAILED') AND (t.outcome = 'RETRYABLE' OR t.unknown IS NOT TRUE)
          ORDER BY t.id
-    ), held AS MATERIALIZED (
+    ), ended AS MATERIALIZED (
+        -- The common case in one step: the deletion is the lock, and finds the row again only if the lease is still this one.
+        DELETE FROM public.payment_outbox_pending p USING answered a
+         WHERE p.outbox_id = a.id AND a.outcome <> 'RETRYABLE'
+           AND p.claimed_by = p_worker_id AND p.lease_token = a.token AND p.lease_expires_at > clock_timestamp()
+        RETURNING a.id, a.token, a.rail_reference, a.rail_code, a.error_code, a.error_message, a.latency_ms, a.ordinal,
+                  p.instruction_id, p.participant_id, p.sequence_id, p.idempotency_key, p.rail_type, p.claimed_at, p.lane_position,
+                  a.outcome::public.outbox_attempt_state AS new_state
+    ), retried AS MATERIALIZED (
         SELECT a.*, p.*,
-               coalesce((SELECT l.attempt_no FROM public.payment_outbox_attempts l
-                          WHERE l.outbox_id = a.id ORDER BY l.attempt_no DESC LIMIT 1), 0) + 1 AS new_no,
                (p.must_inquire OR a.unknown IS TRUE) AS maybe_moved,
-               (a.outcome = 'RETRYABLE' AND p.attempt_count >= 20) AS at_ceiling
+               p_park OR (p.attempt_count >= 20 AND (p.must_inquire OR a.unknown IS TRUE)) AS parks,
+               p.attempt_count >= 20 AND NOT (p.must_inquire OR a.unknown IS TRUE OR p_park) AS gives_up
           FROM answered a
          CROSS JOIN LATERAL (
              SELECT q.instruction_id, q.participant_id, q.sequence_id, q.idempotency_key, q.rail_type, q.attempt_count,
@@ -47,33 +54,43 @@ BEGIN
                FROM public.payment_outbox_pending q
               WHERE q.outbox_id = a.id AND q.claimed_by = p_worker_id AND q.lease_token = a.token
               LIMIT 1 FOR UPDATE) p
-         WHERE p.lease_expires_at > clock_timestamp()
-    ), decided AS NOT MATERIALIZED (
-        SELECT h.*, (p_park OR (h.at_ceiling AND h.maybe_moved)) AS parks,
-               CASE WHEN h.at_ceiling AND NOT h.maybe_moved AND NOT p_park THEN 'FAILED'
-                    ELSE h.outcome::public.outbox_attempt_state END AS new_state
-          FROM held h
+         WHERE a.outcome = 'RETRYABLE' AND p.lease_expires_at > clock_timestamp()
+    ), decided AS MATERIALIZED (
+        SELECT x.*, coalesce((SELECT l.attempt_no FROM public.payment_outbox_attempts l
+                               WHERE l.outbox_id = x.id ORDER BY l.attempt_no DESC LIMIT 1), 0) + 1 AS new_no
+          FROM (SELECT e.id, e.token, e.rail_reference, e.rail_code, e.error_code, e.error_message, e.latency_ms, e.ordinal,
+                       e.instruction_id, e.participant_id, e.sequence_id, e.idempotency_key, e.rail_type, e.claimed_at,
+                       e.lane_position, e.new_state, false AS unknown, false AS maybe_moved, false AS parks, false AS gives_up,
+                       NULL::INT AS retry_delay_seconds
+                  FROM ended e
+                UNION ALL
+                SELECT r.id, r.token, r.rail_reference, r.rail_code, r.error_code, r.error_message, r.latency_ms, r.ordinal,
+                       r.instruction_id, r.participant_id, r.sequence_id, r.idempotency_key, r.rail_type, r.claimed_at,
+                       r.lane_position,
+                       CASE WHEN r.gives_up THEN 'FAILED' ELSE 'RETRYABLE' END::public.outbox_attempt_state,
+                       r.unknown IS TRUE, r.maybe_moved, r.parks, r.gives_up, r.retry_delay_seconds
+                  FROM retried r) x
     ), ledger AS (
         INSERT INTO public.payment_outbox_attempts
             (outbox_id, instruction_id, participant_id, sequence_id, idempotency_key, rail_type, attempt_no, state,
              outcome_unknown, claimed_at, completed_at, rail_reference, rail_code, error_code, error_message, latency_ms,
              worker_id, lease_token, created_at)
         SELECT d.id, d.instruction_id, d.participant_id, d.sequence_id, d.idempotency_key, d.rail_type, d.new_no, d.new_state,
-               coalesce(d.unknown, false), d.claimed_at, v_now, d.rail_reference, d.rail_code,
-               CASE WHEN d.new_state::TEXT <> d.outcome THEN 'RETRY_CEILING' ELSE d.error_code END,
-               CASE WHEN d.new_state::TEXT <> d.outcome
-                    THEN concat_ws(': ', 'no more retries after attempt ' || d.new_no, d.error_code, d.error_message)
-                    ELSE d.error_message END,
+               d.unknown, d.claimed_at, v_now, left(d.rail_reference, 255), left(d.rail_code, 255),
+               CASE WHEN d.gives_up THEN 'RETRY_CEILING' ELSE left(d.error_code, 255) END,
+               CASE WHEN d.gives_up
+                    THEN concat_ws(': ', 'no more retries after attempt ' || d.new_no, left(d.error_code, 255), left(d.error_message, 2000))
+                    ELSE left(d.error_message, 2000) END,
                d.latency_ms, p_worker_id, d.token, v_now
           FROM decided d
-    ), ended AS (
+    ), given_up AS (
         DELETE FROM public.payment_outbox_pending p
-         WHERE p.outbox_id = ANY (ARRAY(SELECT d.id FROM decided d WHERE d.new_state <> 'RETRYABLE'))
+         WHERE p.outbox_id = ANY (ARRAY(SELECT r.id FROM retried r WHERE r.gives_up))
     ), rescheduled AS (
         UPDATE public.payment_outbox_pending p
            SET claimed_by = NULL, lease_token = NULL, lease_expires_at = NULL, claimed_at = NULL, sending_marked_at = NULL,
                attempt_count = LEAST(20, GREATEST(p.attempt_count, d.new_no)),
-               next_attempt_at = v_now + make_interval(secs => GREATEST(0, coalesce(d.retry_delay_seconds, public.backoff(d.new_no)))),
+               next_attempt_at = v_now + make_interval(secs => LEAST(604800, GREATEST(0, coalesce(d.retry_delay_seconds, public.backoff(d.new_no))))),
                must_inquire = d.maybe_moved,
                hold = CASE WHEN d.parks THEN 'PARKED'::public.outbox_hold END
           FROM decided d WHERE p.outbox_id = d.id AND d.new_state = 'RETRYABLE'
@@ -96,7 +113,7 @@ BEGIN
       FROM decided d;
 
     IF v_lanes > 0 THEN
-        PERFORM public.leave_payment_lanes(array_agg(t.id), array_agg(t.participant_id), array_agg(t.rail_type),
+        PERFORM symphony_internal.leave_payment_lanes(array_agg(t.id), array_agg(t.participant_id), array_agg(t.rail_type),
                                            array_agg(t.lane_position), array_agg(t.state = 'FAILED'))
            FROM unnest(v_ids, v_lane_participants, v_lane_rails, v_lane_positions, v_states)
                 t(id, participant_id, rail_type, lane_position, state)

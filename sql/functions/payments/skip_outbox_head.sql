@@ -16,17 +16,21 @@ DECLARE
     v_skipped UUID;
     v_head    public.payment_outbox_pending;
 BEGIN
-    PERFORM public.require_payment_act(p_actor, p_reason, p_approver, true);
-    PERFORM public.require_outbox_id('p_participant_id', p_participant_id);
-    PERFORM public.require_outbox_id('p_rail_type', p_rail_type);
+    PERFORM symphony_internal.require_payment_act(p_actor, p_reason, p_approver, true);
+    PERFORM symphony_internal.require_outbox_id('p_participant_id', p_participant_id);
+    PERFORM symphony_internal.require_outbox_id('p_rail_type', p_rail_type);
     SELECT b.outbox_id INTO v_skipped FROM public.payment_outbox_blocked_lanes b
-     WHERE b.participant_id = p_participant_id AND b.rail_type = p_rail_type FOR UPDATE;
+     WHERE b.participant_id = p_participant_id AND b.rail_type = p_rail_type
+       AND NOT EXISTS (SELECT FROM public.payment_outbox_pending h
+                        WHERE h.participant_id = p_participant_id AND h.rail_type = p_rail_type
+                          AND h.lane_position > 0 AND h.lane_position < b.lane_position)
+     ORDER BY b.lane_position LIMIT 1 FOR UPDATE;
     IF FOUND THEN
         state_before := 'FAILED';
         state_after := 'FAILED';
         IF NOT p_dry_run THEN
             DELETE FROM public.payment_outbox_blocked_lanes b
-             WHERE b.participant_id = p_participant_id AND b.rail_type = p_rail_type;
+             WHERE b.participant_id = p_participant_id AND b.rail_type = p_rail_type AND b.outbox_id = v_skipped;
         END IF;
     ELSE
         SELECT h.outbox_id INTO v_skipped FROM public.payment_outbox_pending h
@@ -35,7 +39,12 @@ BEGIN
         IF NOT FOUND THEN
             RAISE EXCEPTION 'participant and rail have no FIFO lane with an item in it: nothing to skip' USING ERRCODE = 'P7006';
         END IF;
-        v_head := public.lock_payment_for_act(v_skipped);
+        v_head := symphony_internal.lock_payment_for_act(v_skipped);
+        IF v_skipped IS DISTINCT FROM (SELECT h.outbox_id FROM public.payment_outbox_pending h
+                                        WHERE h.participant_id = p_participant_id AND h.rail_type = p_rail_type
+                                          AND h.lane_position > 0 ORDER BY h.lane_position LIMIT 1) THEN
+            RAISE EXCEPTION 'the head of the lane has just changed: look again' USING ERRCODE = 'P7006';
+        END IF;
         state_before := CASE v_head.hold WHEN 'PARKED' THEN 'PARKED' ELSE 'PENDING' END;
         state_after := 'PARKED';
         IF NOT p_dry_run THEN
@@ -43,7 +52,7 @@ BEGIN
         END IF;
     END IF;
     IF NOT p_dry_run THEN
-        PERFORM public.promote_payment_heads(ARRAY[p_participant_id], ARRAY[p_rail_type]);
+        PERFORM symphony_internal.promote_payment_heads(ARRAY[p_participant_id], ARRAY[p_rail_type]);
         INSERT INTO public.payment_outbox_events (event_type, outbox_id, actor, approver, reason, details)
         VALUES ('SKIPPED', v_skipped, p_actor, p_approver, p_reason,
                 jsonb_build_object('participant_id', p_participant_id, 'rail_type', p_rail_type));

@@ -5,10 +5,10 @@
 -- Locks    nothing
 -- Refuses  P7005, naming the argument
 -- Why      one wording for one mistake; and no value is repeated in the error, because errors are logged.
-CREATE OR REPLACE FUNCTION public.require_outbox_id(p_argument TEXT, p_value TEXT, p_limit INT DEFAULT 255)
+CREATE OR REPLACE FUNCTION symphony_internal.require_outbox_id(p_argument TEXT, p_value TEXT, p_limit INT DEFAULT 255)
 RETURNS VOID LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF p_value IS NULL OR btrim(p_value) = '' THEN
+    IF p_value IS NULL OR btrim(p_value, E' \t\n\r\f\v') = '' THEN
         RAISE EXCEPTION '% is blank: it must name something', p_argument USING ERRCODE = 'P7005';
     ELSIF length(p_value) > p_limit THEN
         RAISE EXCEPTION '% has % characters: at most % are allowed', p_argument, length(p_value), p_limit

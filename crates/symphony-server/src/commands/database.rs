@@ -10,7 +10,9 @@ use crate::server::Server;
 
 pub(super) async fn run(global: &Global) -> Result<ExitCode, Failure> {
     if global.database_url.is_some() {
-        return Err(Failure::new("a database URL was given: `symphony database` runs the private PostgreSQL, without one"));
+        return Err(Failure::new(
+            "a database URL was given: `symphony database` runs the private PostgreSQL, without one",
+        ));
     }
     let server = Server::open(global).await?;
     let result = until_interrupted(global, &server).await;
@@ -21,7 +23,9 @@ pub(super) async fn run(global: &Global) -> Result<ExitCode, Failure> {
 async fn until_interrupted(global: &Global, server: &Server) -> Result<ExitCode, Failure> {
     // Migrated already, so that psql finds the functions.
     server.database(1).await?;
-    let Some(private) = server.private() else { return Err(Failure::new("no private PostgreSQL is running")) };
+    let Some(private) = server.private() else {
+        return Err(Failure::new("no private PostgreSQL is running"));
+    };
     let password_file = private.data_folder().join("password");
     if global.json {
         output::json(&json!({

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use sqlx::{ConnectOptions as _, Connection as _};
 use symphony::db::migrate;
 use symphony::db::{
-    ClaimRequest, ClaimedItem, Completion, CompletionResult, Database, DbError, Executor, Ingest, Role, RoleSource,
+    ClaimRequest, ClaimedItem, Completion, CompletionResult, Database, DbError, Executor, Ingest,
+    Role, RoleSource,
 };
-use symphony::domain::{Act, Outcome, OutboxId, Payload, PaymentRequest, Resolution};
+use symphony::domain::{Act, OutboxId, Outcome, Payload, PaymentRequest, Resolution};
 
 use crate::cli::Global;
 use crate::output::{self, Failure};
@@ -25,7 +26,9 @@ const LEASE_SECONDS: i32 = 60;
 
 pub(super) async fn run(global: &Global) -> Result<ExitCode, Failure> {
     if global.database_url.is_some() {
-        return Err(Failure::new("the demo uses the private PostgreSQL, not yours: unset DATABASE_URL and --database-url"));
+        return Err(Failure::new(
+            "the demo uses the private PostgreSQL, not yours: unset DATABASE_URL and --database-url",
+        ));
     }
     let started = Instant::now();
     let server = Server::open(global).await?;
@@ -40,10 +43,16 @@ fn say(text: &str) -> Result<(), Failure> {
 
 async fn tour(server: &Server, started: Instant) -> Result<ExitCode, Failure> {
     if let Some(private) = server.private() {
-        say(&format!("PostgreSQL {} of our own, data in {}", private.server_version(), private.data_folder().display()))?;
+        say(&format!(
+            "PostgreSQL {} of our own, data in {}",
+            private.server_version(),
+            private.data_folder().display()
+        ))?;
     }
     let database = fresh_database(server).await?;
-    say("schema installed: every move below is a SQL function, and nobody can write the tables directly\n")?;
+    say(
+        "schema installed: every move below is a SQL function, and nobody can write the tables directly\n",
+    )?;
 
     enqueue(&database).await?;
     let executor = database.executor();
@@ -64,7 +73,16 @@ async fn tour(server: &Server, started: Instant) -> Result<ExitCode, Failure> {
     let figures = database.auditor().figures().await?;
     say("\nThe proof:")?;
     output::print(&output::table(
-        ["payments", "dispatched", "failed", "pending", "outcomes written", "ended twice", "lost", "gaps"],
+        [
+            "payments",
+            "dispatched",
+            "failed",
+            "pending",
+            "outcomes written",
+            "ended twice",
+            "lost",
+            "gaps",
+        ],
         [[
             figures.instructions.to_string(),
             figures.dispatched.to_string(),
@@ -79,7 +97,11 @@ async fn tour(server: &Server, started: Instant) -> Result<ExitCode, Failure> {
     let holds = figures.holds() && figures.pending == 0;
     say(&format!(
         "\n{} ({} ms)",
-        if holds { "Every payment is accounted for exactly once." } else { "THE LEDGER DOES NOT ADD UP." },
+        if holds {
+            "Every payment is accounted for exactly once."
+        } else {
+            "THE LEDGER DOES NOT ADD UP."
+        },
         started.elapsed().as_millis()
     ))?;
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -87,7 +109,9 @@ async fn tour(server: &Server, started: Instant) -> Result<ExitCode, Failure> {
 
 async fn fresh_database(server: &Server) -> Result<Database, Failure> {
     let mut connection = server.connect().await?;
-    sqlx::raw_sql("DROP DATABASE IF EXISTS symphony_demo WITH (FORCE)").execute(&mut connection).await?;
+    sqlx::raw_sql("DROP DATABASE IF EXISTS symphony_demo WITH (FORCE)")
+        .execute(&mut connection)
+        .await?;
     connection.close().await?;
     server.ensure_database(DATABASE).await?;
     let options = server.options().clone().database(DATABASE);
@@ -113,24 +137,36 @@ fn payment(number: usize, rail: &str, participant: usize) -> Result<PaymentReque
 
 async fn enqueue(database: &Database) -> Result<(), Failure> {
     let ingest = database.ingest();
-    let requests: Vec<_> = (0..PAYMENTS).map(|n| payment(n, "sepa", n % PARTICIPANTS)).collect::<Result<_, _>>()?;
+    let requests: Vec<_> =
+        (0..PAYMENTS).map(|n| payment(n, "sepa", n % PARTICIPANTS)).collect::<Result<_, _>>()?;
     for batch in requests.chunks(500) {
         ingest.enqueue_batch_alone(batch).await?;
     }
-    say(&format!("enqueued    {PAYMENTS} payments of {PARTICIPANTS} merchants, numbered without gaps"))?;
+    say(&format!(
+        "enqueued    {PAYMENTS} payments of {PARTICIPANTS} merchants, numbered without gaps"
+    ))?;
 
     // A producer whose connection broke repeats everything; nothing is written twice.
     let mut known = 0;
     for batch in requests.chunks(500) {
-        known += ingest.enqueue_batch_alone(batch).await?.iter().filter(|a| a.duplicate == Some(true)).count();
+        known += ingest
+            .enqueue_batch_alone(batch)
+            .await?
+            .iter()
+            .filter(|a| a.duplicate == Some(true))
+            .count();
     }
-    say(&format!("repeated    all of them: {known} answered with the item they already are, 0 written"))?;
+    say(&format!(
+        "repeated    all of them: {known} answered with the item they already are, 0 written"
+    ))?;
 
     let mut other = payment(1, "sepa", 1)?;
     other.payload = Payload::parse(r#"{"amount": {"value": "999999.00", "currency": "EUR"}}"#)
         .map_err(|error| Failure::new(error.to_string()))?;
     match ingest.enqueue_alone(&other).await {
-        Err(DbError::KeyReused { .. }) => say("refused     the same key with another amount (P7004)")?,
+        Err(DbError::KeyReused { .. }) => {
+            say("refused     the same key with another amount (P7004)")?;
+        }
         other => return Err(Failure::new(format!("a reused key was not refused: {other:?}"))),
     }
 
@@ -138,16 +174,21 @@ async fn enqueue(database: &Database) -> Result<(), Failure> {
     let mut transaction = database.begin(Role::Ingest).await?;
     Ingest::enqueue(transaction.connection(), &payment(5_000, "sepa", 0)?).await?;
     drop(transaction);
-    say("rolled back one producer's transaction: its payment never existed, its number was given back")
+    say(
+        "rolled back one producer's transaction: its payment never existed, its number was given back",
+    )
 }
 
-fn claim<'a>(worker_id: &'a str, batch_size: i32, lease_seconds: i32) -> ClaimRequest<'a> {
+fn claim(worker_id: &str, batch_size: i32, lease_seconds: i32) -> ClaimRequest<'_> {
     ClaimRequest { worker_id, batch_size, lease_seconds, rails: None, due_from: None }
 }
 
 async fn lose_a_worker(executor: &Executor) -> Result<Vec<ClaimedItem>, Failure> {
     let items = executor.claim(&claim("worker-a", 100, LOST_LEASE_SECONDS)).await?;
-    say(&format!("claimed     {} payments by worker-a, which is never heard of again", items.len()))?;
+    say(&format!(
+        "claimed     {} payments by worker-a, which is never heard of again",
+        items.len()
+    ))?;
     Ok(items)
 }
 
@@ -168,21 +209,31 @@ async fn work(executor: &Executor) -> Result<(OutboxId, OutboxId), Failure> {
         return Err(Failure::new("nothing to claim"));
     };
     executor
-        .complete(worker, &Completion {
-            error_code: Some("HTTP_503".to_owned()),
-            retry_delay_seconds: Some(0),
-            ..Completion::new(retried.lease(), Outcome::Retryable)
-        })
+        .complete(
+            worker,
+            &Completion {
+                error_code: Some("HTTP_503".to_owned()),
+                retry_delay_seconds: Some(0),
+                ..Completion::new(retried.lease(), Outcome::Retryable)
+            },
+        )
         .await?;
     say("retryable   one payment: the rail was surely not reached, it is due again")?;
     executor
-        .park_unknown(worker, &Completion {
-            error_code: Some("TIMEOUT_AFTER_SEND".to_owned()),
-            error_message: Some("the rail took the request and did not answer in 30 s".to_owned()),
-            ..Completion::new(unknown.lease(), Outcome::Unknown)
-        })
+        .park_unknown(
+            worker,
+            &Completion {
+                error_code: Some("TIMEOUT_AFTER_SEND".to_owned()),
+                error_message: Some(
+                    "the rail took the request and did not answer in 30 s".to_owned(),
+                ),
+                ..Completion::new(unknown.lease(), Outcome::Unknown)
+            },
+        )
         .await?;
-    say("unknown     one payment: sent, no answer. Neither success nor failure: parked for a person")?;
+    say(
+        "unknown     one payment: sent, no answer. Neither success nor failure: parked for a person",
+    )?;
     let done = drain(executor, worker).await?;
     say(&format!("completed   {done} payments by worker-b"))?;
     Ok((retried.outbox_id, unknown.outbox_id))
@@ -213,14 +264,22 @@ async fn take_over(executor: &Executor, lost: &[ClaimedItem]) -> Result<(), Fail
         repaired.extend(executor.repair("worker-b", 500).await?);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    say(&format!("repaired    {} leases of worker-a; the ledger says so, and the rail must be asked first", repaired.len()))?;
+    say(&format!(
+        "repaired    {} leases of worker-a; the ledger says so, and the rail must be asked first",
+        repaired.len()
+    ))?;
     let Some(item) = lost.first() else { return Ok(()) };
     match executor.complete("worker-a", &accepted(item)).await {
-        Err(DbError::LeaseLost { .. }) => say("refused     worker-a, which woke up and wanted to complete (P7002)")?,
+        Err(DbError::LeaseLost { .. }) => {
+            say("refused     worker-a, which woke up and wanted to complete (P7002)")?;
+        }
         other => return Err(Failure::new(format!("a stale token was not refused: {other:?}"))),
     }
     let late = executor.record_late_outcome("worker-a", &accepted(item)).await?;
-    say(&format!("kept        what the rail had told worker-a, as evidence (event {})", late.event_no))?;
+    say(&format!(
+        "kept        what the rail had told worker-a, as evidence (event {})",
+        late.event_no
+    ))?;
     // Requeued for a second later: wait until worker-b can have them.
     let deadline = Instant::now() + Duration::from_secs(20);
     let mut done = 0;
@@ -232,37 +291,62 @@ async fn take_over(executor: &Executor, lost: &[ClaimedItem]) -> Result<(), Fail
 }
 
 fn act(reason: &str) -> Act {
-    Act { actor: "dana@bank.example".to_owned(), reason: reason.to_owned(), approver: None, dry_run: false }
+    Act {
+        actor: "dana@bank.example".to_owned(),
+        reason: reason.to_owned(),
+        approver: None,
+        dry_run: false,
+    }
 }
 
 async fn resolve(database: &Database, parked: OutboxId) -> Result<(), Failure> {
     let found = Resolution::Dispatched { rail_reference: "SEPA-77120".to_owned() };
-    database.operator().resolve(parked, &found, &act("found in the rail's statement of today")).await?;
+    database
+        .operator()
+        .resolve(parked, &found, &act("found in the rail's statement of today"))
+        .await?;
     say("resolved    the unknown one by a person who found it in the rail's statement")
 }
 
 /// A FIFO lane: its head fails, nothing overtakes it, and the redrive runs in its place.
 async fn keep_order(database: &Database) -> Result<(), Failure> {
     let (executor, operator) = (database.executor(), database.operator());
-    operator.configure_rail("instant", &act("payments of a merchant must arrive in order"), Some(true), None, None).await?;
-    let requests: Vec<_> = (0..FIFO_PAYMENTS).map(|n| payment(n, "instant", 1)).collect::<Result<_, _>>()?;
+    operator
+        .configure_rail(
+            "instant",
+            &act("payments of a merchant must arrive in order"),
+            Some(true),
+            None,
+            None,
+        )
+        .await?;
+    let requests: Vec<_> =
+        (0..FIFO_PAYMENTS).map(|n| payment(n, "instant", 1)).collect::<Result<_, _>>()?;
     database.ingest().enqueue_batch_alone(&requests).await?;
     let heads = executor.claim(&claim("worker-b", 500, LEASE_SECONDS)).await?;
     let [head] = heads.as_slice() else {
-        return Err(Failure::new(format!("{} items of a FIFO lane were leased at once", heads.len())));
+        return Err(Failure::new(format!(
+            "{} items of a FIFO lane were leased at once",
+            heads.len()
+        )));
     };
     executor
-        .complete("worker-b", &Completion {
-            rail_code: Some("AC04".to_owned()),
-            error_code: Some("ACCOUNT_CLOSED".to_owned()),
-            ..Completion::new(head.lease(), Outcome::Failed)
-        })
+        .complete(
+            "worker-b",
+            &Completion {
+                rail_code: Some("AC04".to_owned()),
+                error_code: Some("ACCOUNT_CLOSED".to_owned()),
+                ..Completion::new(head.lease(), Outcome::Failed)
+            },
+        )
         .await?;
     let behind = executor.claim(&claim("worker-b", 500, LEASE_SECONDS)).await?;
     if !behind.is_empty() {
         return Err(Failure::new("a payment overtook the failed one before it"));
     }
-    say(&format!("blocked     a FIFO lane of {FIFO_PAYMENTS}: its first payment failed, the others wait"))?;
+    say(&format!(
+        "blocked     a FIFO lane of {FIFO_PAYMENTS}: its first payment failed, the others wait"
+    ))?;
     operator.redrive(head.outbox_id, &act("account was reopened")).await?;
     drain(&executor, "worker-b").await?;
     say("redriven    the failed one, in its place; then the others, in order")
@@ -271,11 +355,14 @@ async fn keep_order(database: &Database) -> Result<(), Failure> {
 async fn refuse_rewriting(server: &Server) -> Result<(), Failure> {
     let mut connection = server.options().clone().database(DATABASE).connect().await?;
     // symphony-guard: allow, this must be refused
-    let attempt = sqlx::raw_sql("UPDATE public.payment_outbox_attempts SET state = 'FAILED'").execute(&mut connection).await;
+    let attempt = sqlx::raw_sql("UPDATE public.payment_outbox_attempts SET state = 'FAILED'")
+        .execute(&mut connection)
+        .await;
     connection.close().await?;
     match attempt.map_err(DbError::from) {
-        Err(DbError::AppendOnly { .. }) => say("refused     a superuser who wanted to rewrite the ledger (P0001)"),
+        Err(DbError::AppendOnly { .. }) => {
+            say("refused     a superuser who wanted to rewrite the ledger (P0001)")
+        }
         other => Err(Failure::new(format!("the ledger could be rewritten: {other:?}"))),
     }
 }
-

@@ -28,7 +28,7 @@ enum Verdict {
 #[derive(Debug, Serialize)]
 struct Check {
     verdict: Verdict,
-    check: &'static str,
+    subject: &'static str,
     finding: String,
 }
 
@@ -49,7 +49,12 @@ pub(super) async fn run(global: &Global) -> Result<ExitCode, Failure> {
         output::json(&checks)?;
     } else {
         for check in &checks {
-            output::print(&format!("{:<5}{:<12} {}\n", format!("{:?}", check.verdict).to_uppercase(), check.check, check.finding))?;
+            output::print(&format!(
+                "{:<5}{:<12} {}\n",
+                format!("{:?}", check.verdict).to_uppercase(),
+                check.subject,
+                check.finding
+            ))?;
         }
     }
     Ok(if worst == Verdict::Fail { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -63,7 +68,7 @@ async fn examine(connection: &mut PgConnection) -> Result<Vec<Check>, Failure> {
     let state = migrate::check(connection).await?;
     checks.push(Check {
         verdict: if state == State::UpToDate { Verdict::Ok } else { Verdict::Fail },
-        check: "schema",
+        subject: "schema",
         finding: super::migrate::describe(state).to_owned(),
     });
     if matches!(state, State::NotInstalled | State::TablesDiffer | State::Newer) {
@@ -77,7 +82,7 @@ async fn examine(connection: &mut PgConnection) -> Result<Vec<Check>, Failure> {
     for difference in differences {
         checks.push(Check {
             verdict: Verdict::Fail,
-            check: "privileges",
+            subject: "privileges",
             finding: format!(
                 "{} {} {} on {}",
                 difference.role,
@@ -95,8 +100,11 @@ async fn examine(connection: &mut PgConnection) -> Result<Vec<Check>, Failure> {
     for access in access {
         checks.push(Check {
             verdict: if access.how == "member" { Verdict::Fail } else { Verdict::Warn },
-            check: "owner",
-            finding: format!("{} can become symphony_control ({}) and switch the ledger's guards off", access.role, access.how),
+            subject: "owner",
+            finding: format!(
+                "{} can become symphony_control ({}) and switch the ledger's guards off",
+                access.role, access.how
+            ),
         });
     }
 
@@ -104,25 +112,42 @@ async fn examine(connection: &mut PgConnection) -> Result<Vec<Check>, Failure> {
         let bloated = table.dead_rows > 100_000 && table.dead_rows > table.live_rows;
         checks.push(Check {
             verdict: if bloated { Verdict::Warn } else { Verdict::Ok },
-            check: "bloat",
-            finding: format!("{}: {} rows alive, {} dead, {} kB", table.table_name, table.live_rows, table.dead_rows, table.bytes / 1024),
+            subject: "bloat",
+            finding: format!(
+                "{}: {} rows alive, {} dead, {} kB",
+                table.table_name,
+                table.live_rows,
+                table.dead_rows,
+                table.bytes / 1024
+            ),
         });
     }
     let violated = inspect::violated_invariants(connection).await?;
     if violated.is_empty() {
-        checks.push(ok("invariants", "no gap in a stream, no ended item pending, no lane that stands still"));
+        checks.push(ok(
+            "invariants",
+            "no gap in a stream, no ended item pending, no lane that stands still",
+        ));
     }
-    checks.extend(violated.into_iter().map(|finding| Check { verdict: Verdict::Fail, check: "invariants", finding }));
+    checks.extend(violated.into_iter().map(|finding| Check {
+        verdict: Verdict::Fail,
+        subject: "invariants",
+        finding,
+    }));
     Ok(checks)
 }
 
-fn ok(check: &'static str, finding: &str) -> Check {
-    Check { verdict: Verdict::Ok, check, finding: finding.to_owned() }
+fn ok(subject: &'static str, finding: &str) -> Check {
+    Check { verdict: Verdict::Ok, subject, finding: finding.to_owned() }
 }
 
 fn examine_server(facts: &ServerFacts, checks: &mut Vec<Check>) {
     let mut judge = |holds: bool, otherwise: Verdict, finding: String| {
-        checks.push(Check { verdict: if holds { Verdict::Ok } else { otherwise }, check: "server", finding });
+        checks.push(Check {
+            verdict: if holds { Verdict::Ok } else { otherwise },
+            subject: "server",
+            finding,
+        });
     };
     judge(
         VERSIONS.contains(&(facts.version_num / 10_000)),
@@ -130,25 +155,44 @@ fn examine_server(facts: &ServerFacts, checks: &mut Vec<Check>) {
         format!("PostgreSQL {} (15 to 18 are tested)", facts.version),
     );
     for (name, value) in [("fsync", &facts.fsync), ("full_page_writes", &facts.full_page_writes)] {
-        judge(value == "on", Verdict::Fail, format!("{name} = {value}{}", advice(value == "on", "a crash can lose or corrupt payments; set it to on")));
+        judge(
+            value == "on",
+            Verdict::Fail,
+            format!(
+                "{name} = {value}{}",
+                advice(value == "on", "a crash can lose or corrupt payments; set it to on")
+            ),
+        );
     }
     let durable = facts.synchronous_commit != "off";
     judge(
         durable,
         Verdict::Fail,
-        format!("synchronous_commit = {}{}", facts.synchronous_commit, advice(durable, "a crash can undo an answered commit and pay twice; set it to on")),
+        format!(
+            "synchronous_commit = {}{}",
+            facts.synchronous_commit,
+            advice(durable, "a crash can undo an answered commit and pay twice; set it to on")
+        ),
     );
     judge(
         facts.autovacuum == "on",
         Verdict::Warn,
-        format!("autovacuum = {}{}", facts.autovacuum, advice(facts.autovacuum == "on", "dead rows slow every claim")),
+        format!(
+            "autovacuum = {}{}",
+            facts.autovacuum,
+            advice(facts.autovacuum == "on", "dead rows slow every claim")
+        ),
     );
     judge(facts.encoding == "UTF8", Verdict::Fail, format!("encoding {}", facts.encoding));
     let young = facts.oldest_snapshot_seconds < OLD_SNAPSHOT_SECONDS;
     judge(
         young,
         Verdict::Warn,
-        format!("oldest snapshot held for {} s{}", facts.oldest_snapshot_seconds, advice(young, "it keeps finished items in the queue's indexes; end that transaction")),
+        format!(
+            "oldest snapshot held for {} s{}",
+            facts.oldest_snapshot_seconds,
+            advice(young, "it keeps finished items in the queue's indexes; end that transaction")
+        ),
     );
 }
 

@@ -53,10 +53,13 @@ async fn enqueue(
             }
             Ok(ExitCode::SUCCESS)
         }
-        (None, Some(path)) if path.as_os_str() == "-" => enqueue_lines(global, io::stdin().lock(), &ingest).await,
+        (None, Some(path)) if path.as_os_str() == "-" => {
+            enqueue_lines(global, io::stdin().lock(), &ingest).await
+        }
         (None, Some(path)) => {
-            let file = File::open(path)
-                .map_err(|error| Failure::new(format!("--lines: cannot read {}: {error}", path.display())))?;
+            let file = File::open(path).map_err(|error| {
+                Failure::new(format!("--lines: cannot read {}: {error}", path.display()))
+            })?;
             enqueue_lines(global, BufReader::new(file), &ingest).await
         }
         (None, None) => Err(Failure::new("give one payment, or --lines")),
@@ -67,9 +70,9 @@ fn single_request(options: &EnqueuePayment) -> Result<PaymentRequest, Failure> {
     let mut payload = options.payload.clone().unwrap_or_default();
     if payload == "-" {
         payload.clear();
-        io::stdin()
-            .read_to_string(&mut payload)
-            .map_err(|error| Failure::new(format!("--payload: cannot read standard input: {error}")))?;
+        io::stdin().read_to_string(&mut payload).map_err(|error| {
+            Failure::new(format!("--payload: cannot read standard input: {error}"))
+        })?;
     }
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     Ok(PaymentRequest {
@@ -77,7 +80,8 @@ fn single_request(options: &EnqueuePayment) -> Result<PaymentRequest, Failure> {
         participant_id: text(&options.participant),
         idempotency_key: text(&options.key),
         rail_type: text(&options.rail),
-        payload: Payload::parse(&payload).map_err(|error| Failure::new(format!("--payload: {error}")))?,
+        payload: Payload::parse(&payload)
+            .map_err(|error| Failure::new(format!("--payload: {error}")))?,
         traceparent: options.traceparent.clone(),
     })
 }
@@ -95,7 +99,8 @@ struct Line {
 }
 
 fn parse_line(number: usize, text: &str) -> Result<PaymentRequest, Failure> {
-    let line: Line = serde_json::from_str(text).map_err(|error| Failure::new(format!("line {number}: {error}")))?;
+    let line: Line = serde_json::from_str(text)
+        .map_err(|error| Failure::new(format!("line {number}: {error}")))?;
     Ok(PaymentRequest {
         instruction_id: line.instruction_id,
         participant_id: line.participant_id,
@@ -109,13 +114,20 @@ fn parse_line(number: usize, text: &str) -> Result<PaymentRequest, Failure> {
 
 /// Batch by batch, each in a transaction of its own; a refused item is reported with its line and the rest goes
 /// on. Running the same file again is safe: what is known is not written twice.
-async fn enqueue_lines(global: &Global, mut reader: impl BufRead, ingest: &Ingest) -> Result<ExitCode, Failure> {
+async fn enqueue_lines(
+    global: &Global,
+    mut reader: impl BufRead,
+    ingest: &Ingest,
+) -> Result<ExitCode, Failure> {
     let (mut number, mut new, mut known, mut refused) = (0_usize, 0_usize, 0_usize, 0_usize);
     let mut batch: Vec<(usize, PaymentRequest)> = Vec::new();
     loop {
         let mut text = String::new();
         number += 1;
-        let ended = reader.read_line(&mut text).map_err(|error| Failure::new(format!("line {number}: {error}")))? == 0;
+        let ended = reader
+            .read_line(&mut text)
+            .map_err(|error| Failure::new(format!("line {number}: {error}")))?
+            == 0;
         if !text.trim().is_empty() {
             match parse_line(number, &text) {
                 Ok(request) => batch.push((number, request)),
@@ -126,7 +138,8 @@ async fn enqueue_lines(global: &Global, mut reader: impl BufRead, ingest: &Inges
             }
         }
         if batch.len() == BATCH_ITEMS || (ended && !batch.is_empty()) {
-            let requests: Vec<PaymentRequest> = batch.iter().map(|(_, request)| request.clone()).collect();
+            let requests: Vec<PaymentRequest> =
+                batch.iter().map(|(_, request)| request.clone()).collect();
             let answers = ingest.enqueue_batch_alone(&requests).await?;
             for ((line, _), answer) in batch.drain(..).zip(answers) {
                 match (answer.error_message, answer.duplicate) {
@@ -139,7 +152,7 @@ async fn enqueue_lines(global: &Global, mut reader: impl BufRead, ingest: &Inges
                 }
             }
             if !global.json && (new + known) % 50_000 < BATCH_ITEMS && !ended {
-                eprintln!("{} lines read", number);
+                eprintln!("{number} lines read");
             }
         }
         if ended {

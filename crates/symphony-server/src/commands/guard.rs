@@ -29,7 +29,7 @@ const RULES: &[(&str, &str, &str)] = &[
     ),
     (
         "insert-dispatching",
-        r#"insert\s+into\s+[^;]*?_outbox_attempts\b[^;]*'DISPATCHING'"#,
+        r"insert\s+into\s+[^;]*?_outbox_attempts\b[^;]*'DISPATCHING'",
         "DISPATCHING is never written: a lease says that an item is in flight",
     ),
     (
@@ -67,7 +67,13 @@ pub(super) fn run(global: &Global, paths: &[PathBuf]) -> Result<ExitCode, Failur
         output::json(&findings)?;
     } else {
         for finding in &findings {
-            output::print(&format!("{}:{}: {}: {}\n", finding.file.display(), finding.line, finding.rule, finding.advice))?;
+            output::print(&format!(
+                "{}:{}: {}: {}\n",
+                finding.file.display(),
+                finding.line,
+                finding.rule,
+                finding.advice
+            ))?;
         }
         output::print(&format!("{files} files scanned, {} findings\n", findings.len()))?;
     }
@@ -87,11 +93,19 @@ fn compile() -> Result<Vec<Rule>, Failure> {
         .collect()
 }
 
-fn scan(path: &Path, rules: &[Rule], findings: &mut Vec<Finding>, files: &mut usize) -> Result<(), Failure> {
+fn scan(
+    path: &Path,
+    rules: &[Rule],
+    findings: &mut Vec<Finding>,
+    files: &mut usize,
+) -> Result<(), Failure> {
     let cannot = |error| Failure::new(format!("{}: {error}", path.display()));
     let about = fs::symlink_metadata(path).map_err(cannot)?;
     if about.is_dir() {
-        if path.file_name().is_some_and(|name| SKIPPED_FOLDERS.iter().any(|skipped| name == *skipped)) {
+        if path
+            .file_name()
+            .is_some_and(|name| SKIPPED_FOLDERS.iter().any(|skipped| name == *skipped))
+        {
             return Ok(());
         }
         let mut entries: Vec<PathBuf> = fs::read_dir(path)
@@ -120,7 +134,11 @@ fn findings_in(file: &Path, text: &str, rules: &[Rule]) -> Vec<Finding> {
             let line = before.matches('\n').count() + 1;
             // On one of its own lines, or on the line above.
             let own_lines = found.as_str().lines().count();
-            let allowed = text.lines().skip(line.saturating_sub(2)).take(own_lines + 1).any(|line| line.contains(ALLOW));
+            let allowed = text
+                .lines()
+                .skip(line.saturating_sub(2))
+                .take(own_lines + 1)
+                .any(|line| line.contains(ALLOW));
             // The first rule to match names the mistake best.
             if !allowed && !findings.iter().any(|finding| finding.line == line) {
                 findings.push(Finding { file: file.to_owned(), line, rule, advice });
@@ -141,16 +159,37 @@ mod tests {
         let rules = compile().unwrap();
         // symphony-guard: allow — the examples themselves are what must be found, so they are built from parts.
         for (text, expected) in [
-            (format!("{} FROM payment_outbox_pending WHERE x RETURNING *", "DELETE"), Some("delete-to-claim")),
-            (format!("{}\n  from public.payment_outbox_pending", "delete"), Some("delete-to-claim")),
-            (format!("{} INTO payment_outbox_attempts (state) VALUES ('DISPATCHING')", "INSERT"), Some("insert-dispatching")),
-            (format!("{} payment_outbox_pending SET claimed_by = 'me'", "UPDATE"), Some("write-around-functions")),
-            (format!("{} INTO \"public\".\"participant_outbox_sequences\" VALUES (1)", "insert"), Some("write-around-functions")),
+            (
+                format!("{} FROM payment_outbox_pending WHERE x RETURNING *", "DELETE"),
+                Some("delete-to-claim"),
+            ),
+            (
+                format!("{}\n  from public.payment_outbox_pending", "delete"),
+                Some("delete-to-claim"),
+            ),
+            (
+                format!("{} INTO payment_outbox_attempts (state) VALUES ('DISPATCHING')", "INSERT"),
+                Some("insert-dispatching"),
+            ),
+            (
+                format!("{} payment_outbox_pending SET claimed_by = 'me'", "UPDATE"),
+                Some("write-around-functions"),
+            ),
+            (
+                format!("{} INTO \"public\".\"participant_outbox_sequences\" VALUES (1)", "insert"),
+                Some("write-around-functions"),
+            ),
             (format!("{} TABLE payment_outbox_events", "TRUNCATE"), Some("write-around-functions")),
             (format!("ALTER TABLE x {} TRIGGER ALL", "DISABLE"), Some("disable-guards")),
             ("SELECT * FROM payment_outbox_pending".to_owned(), None),
             ("SELECT * FROM enqueue_payment_outbox('i', 'p', 'k', 'r', '{}')".to_owned(), None),
-            (format!("{} payment_outbox_pending SET x = 1 -- symphony-guard: allow, a test", "UPDATE"), None),
+            (
+                format!(
+                    "{} payment_outbox_pending SET x = 1 -- symphony-guard: allow, a test",
+                    "UPDATE"
+                ),
+                None,
+            ),
             (format!("{} my_own_table SET payment_outbox_pending = 1", "UPDATE"), None),
         ] {
             let found = findings_in(Path::new("x"), &text, &rules);

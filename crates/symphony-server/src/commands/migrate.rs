@@ -34,9 +34,11 @@ async fn on(global: &Global, options: &Migrate, server: &Server) -> Result<ExitC
         return Ok(if state == State::UpToDate { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     connection.close().await?;
-    let before =
-        migrate::migrate(server.options(), Options { replace_legacy: options.replace_legacy, fresh: options.fresh })
-            .await?;
+    let before = migrate::migrate(
+        server.options(),
+        Options { replace_legacy: options.replace_legacy, fresh: options.fresh },
+    )
+    .await?;
     if global.json {
         output::json(&json!({ "before": before, "state": State::UpToDate }))?;
     } else {
@@ -55,9 +57,15 @@ pub(super) fn describe(state: State) -> &'static str {
     match state {
         State::NotInstalled => "not installed: run `symphony migrate`",
         State::UpToDate => "up to date",
-        State::CodeDiffers => "functions, views or privileges are of another version: run `symphony migrate`",
-        State::ChangedByHand => "something was changed by hand: `symphony migrate` restores what it can",
-        State::TablesDiffer => "tables are of another version: only `symphony migrate --fresh --yes` helps, which drops everything",
+        State::CodeDiffers => {
+            "functions, views or privileges are of another version: run `symphony migrate`"
+        }
+        State::ChangedByHand => {
+            "something was changed by hand: `symphony migrate` restores what it can"
+        }
+        State::TablesDiffer => {
+            "tables are of another version: only `symphony migrate --fresh --yes` helps, which drops everything"
+        }
         State::Newer => "installed by a newer version: use a newer symphony",
     }
 }

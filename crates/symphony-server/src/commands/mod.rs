@@ -21,7 +21,9 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
         Command::Demo => demo::run(global).await,
         Command::Migrate(options) => migrate::run(global, &options).await,
-        Command::Enqueue { what: Enqueue::Payment(options) } => enqueue::run(global, &options).await,
+        Command::Enqueue { what: Enqueue::Payment(options) } => {
+            enqueue::run(global, &options).await
+        }
         Command::Status { watch } => status::run(global, watch).await,
         Command::Show { id } => show::run(global, &id).await,
         Command::Doctor => doctor::run(global).await,

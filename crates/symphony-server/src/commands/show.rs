@@ -44,17 +44,22 @@ pub(super) fn render(life: &ItemLife) -> String {
     let asked = &life.instruction;
     let mut text = format!(
         "{}  {}\n  instruction {}, key {}\n  participant {}, number {}, rail {}\n",
-        asked.outbox_id, life.state, asked.instruction_id, asked.idempotency_key, asked.participant_id,
-        asked.sequence_id, asked.rail_type
+        asked.outbox_id,
+        life.state,
+        asked.instruction_id,
+        asked.idempotency_key,
+        asked.participant_id,
+        asked.sequence_id,
+        asked.rail_type
     );
     if let Some(origin) = asked.redrive_of {
         let _infallible = writeln!(text, "  redrive {} of {origin}", asked.redrive_no);
     }
-    let mut lines: Vec<(DateTime<Utc>, String)> = vec![(asked.created_at, "ENQUEUED".to_owned())];
+    let mut story: Vec<(DateTime<Utc>, String)> = vec![(asked.created_at, "ENQUEUED".to_owned())];
     for attempt in &life.attempts {
-        let mut line = format!("attempt {}: {:?}", attempt.attempt_no, attempt.state);
+        let mut told = format!("attempt {}: {:?}", attempt.attempt_no, attempt.state);
         if attempt.outcome_unknown {
-            line.push_str(" (outcome unknown)");
+            told.push_str(" (outcome unknown)");
         }
         for (name, value) in [
             ("reference", &attempt.rail_reference),
@@ -62,31 +67,32 @@ pub(super) fn render(life: &ItemLife) -> String {
             ("error", &attempt.error_code),
         ] {
             if let Some(value) = value {
-                let _infallible = write!(line, ", {name} {value}");
+                let _infallible = write!(told, ", {name} {value}");
             }
         }
         if let Some(message) = &attempt.error_message {
-            let _infallible = write!(line, " ({message})");
+            let _infallible = write!(told, " ({message})");
         }
-        let _infallible = write!(line, ", by {}", attempt.worker_id);
-        lines.push((attempt.completed_at, line));
+        let _infallible = write!(told, ", by {}", attempt.worker_id);
+        story.push((attempt.completed_at, told));
     }
     for event in &life.events {
-        let mut line = event.event_type.clone();
+        let mut told = event.event_type.clone();
         if let Some(reason) = &event.reason {
-            let _infallible = write!(line, ": {reason}");
+            let _infallible = write!(told, ": {reason}");
         }
         if let Some(who) = event.actor.as_ref().or(event.worker_id.as_ref()) {
-            let _infallible = write!(line, ", by {who}");
+            let _infallible = write!(told, ", by {who}");
         }
         if let Some(approver) = &event.approver {
-            let _infallible = write!(line, ", approved by {approver}");
+            let _infallible = write!(told, ", approved by {approver}");
         }
-        lines.push((event.created_at, line));
+        story.push((event.created_at, told));
     }
-    lines.sort_by_key(|(at, _)| *at);
-    for (at, line) in lines {
-        let _infallible = writeln!(text, "  {}  {line}", at.to_rfc3339_opts(SecondsFormat::Millis, true));
+    story.sort_by_key(|(at, _)| *at);
+    for (at, told) in story {
+        let _infallible =
+            writeln!(text, "  {}  {told}", at.to_rfc3339_opts(SecondsFormat::Millis, true));
     }
     if let Some(live) = &life.live {
         let _infallible = writeln!(
@@ -94,7 +100,10 @@ pub(super) fn render(life: &ItemLife) -> String {
             "  now: {}, due {}{}{}",
             live.state,
             live.next_attempt_at.to_rfc3339_opts(SecondsFormat::Millis, true),
-            live.claimed_by.as_ref().map(|worker| format!(", held by {worker}")).unwrap_or_default(),
+            live.claimed_by
+                .as_ref()
+                .map(|worker| format!(", held by {worker}"))
+                .unwrap_or_default(),
             if live.must_inquire { ", must inquire before sending" } else { "" },
         );
     }

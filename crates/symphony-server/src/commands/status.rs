@@ -28,7 +28,11 @@ async fn show(global: &Global, watch: bool, auditor: &Auditor) -> Result<ExitCod
             output::json(&lanes)?;
         } else {
             // Home and clear, so that the table stays in place.
-            output::print(&format!("{}{}", if watch { "\x1b[H\x1b[2J" } else { "" }, render(&lanes)))?;
+            output::print(&format!(
+                "{}{}",
+                if watch { "\x1b[H\x1b[2J" } else { "" },
+                render(&lanes)
+            ))?;
         }
         if !watch {
             return Ok(ExitCode::SUCCESS);
@@ -45,7 +49,19 @@ async fn show(global: &Global, watch: bool, auditor: &Auditor) -> Result<ExitCod
 
 fn render(lanes: &[LaneStatus]) -> String {
     output::table(
-        ["lane", "pending", "due", "in flight", "expired", "scheduled", "waiting", "parked", "dead letters", "oldest", ""],
+        [
+            "lane",
+            "pending",
+            "due",
+            "in flight",
+            "expired",
+            "scheduled",
+            "waiting",
+            "parked",
+            "dead letters",
+            "oldest",
+            "",
+        ],
         lanes.iter().map(|lane| {
             [
                 lane.lane.clone(),

@@ -221,7 +221,11 @@ impl Auditor {
         .bind(item)
         .fetch_all(transaction.connection())
         .await?;
-        let state = match (&live, attempts.iter().find(|a| a.state == AttemptState::Dispatched), attempts.last()) {
+        let state = match (
+            &live,
+            attempts.iter().find(|a| a.state == AttemptState::Dispatched),
+            attempts.last(),
+        ) {
             (Some(live), ..) => live.state.clone(),
             (None, Some(_), _) => "DISPATCHED".to_owned(),
             (None, None, Some(_)) => "FAILED".to_owned(),

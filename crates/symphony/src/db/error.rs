@@ -88,25 +88,31 @@ pub enum DbError {
         message: String,
     },
     /// 42P01, 42883: Symphony's schema is not installed here, or not this version's.
-    #[error("Symphony's schema is not installed in this database, or is older: run `symphony migrate` ({message})")]
+    #[error(
+        "Symphony's schema is not installed in this database, or is older: run `symphony migrate` ({message})"
+    )]
     NotMigrated {
         /// What the database said.
         message: String,
     },
     /// 22021, 22P05: a text that PostgreSQL cannot store.
-    #[error("a text argument contains a NUL character, which PostgreSQL cannot store")]
+    #[error(
+        "a text argument contains a NUL character or invalid UTF-8, which PostgreSQL cannot store"
+    )]
     NulCharacter,
     /// The transaction surely did not commit: the server said so after the connection was lost.
     #[error("the connection was lost and the transaction was rolled back: repeat it")]
     NotCommitted,
     /// The connection was lost during COMMIT and nobody could be asked what became of it.
-    #[error("the connection was lost during COMMIT and transaction {xid} could not be looked up: ask again before repeating it")]
+    #[error(
+        "the connection was lost during COMMIT and transaction {xid} could not be looked up: ask again before repeating it"
+    )]
     CommitUnknown {
         /// The transaction, for `pg_xact_status`.
         xid: String,
     },
     /// The server could not be reached, or went away.
-    #[error("cannot talk to PostgreSQL: {message}")]
+    #[error("cannot reach PostgreSQL: {message}")]
     Unreachable {
         /// What the driver said.
         message: String,
@@ -196,12 +202,16 @@ fn from_server(error: &dyn DatabaseError) -> DbError {
         "P7008" => DbError::ApprovalMissing { message },
         "23505" => match error.constraint() {
             Some(ONE_TERMINAL) => DbError::TerminalBlocked,
-            constraint => DbError::Integrity { constraint: constraint.unwrap_or("a unique constraint").to_owned() },
+            constraint => DbError::Integrity {
+                constraint: constraint.unwrap_or("a unique constraint").to_owned(),
+            },
         },
         "40001" | "40P01" => DbError::Retry { sqlstate },
         "42501" => DbError::MissingPrivilege { message },
         "42P01" | "42883" => DbError::NotMigrated { message },
         "22021" | "22P05" => DbError::NulCharacter,
+        // SET LOCAL ROLE in a cluster that has never been migrated.
+        "22023" if message.starts_with("role \"symphony_") => DbError::NotMigrated { message },
         "57P01" | "57P02" | "57P03" | "08006" | "53300" => DbError::Unreachable { message },
         _ => DbError::Refused { sqlstate, message },
     }

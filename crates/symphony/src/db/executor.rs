@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use sqlx::types::Json;
 
 use super::{Database, DbError, Role, calls};
-use crate::domain::{AttemptState, LeaseToken, Outcome, OutboxId};
+use crate::domain::{AttemptState, LeaseToken, OutboxId, Outcome};
 
 /// Works items on behalf of one worker.
 #[derive(Debug, Clone)]
@@ -25,7 +25,8 @@ pub struct ClaimRequest<'a> {
     pub lease_seconds: i32,
     /// Only these rails; `None` for all.
     pub rails: Option<&'a [String]>,
-    /// The watermark: look only at or after this due time. `None` is a full look.
+    /// The watermark: look only at or after this due time. `None` is a full look. With several rails it is the
+    /// smallest of the rails' last due times: each rail is claimed in its own due order.
     pub due_from: Option<DateTime<Utc>>,
 }
 
@@ -66,7 +67,7 @@ pub struct ClaimedItem {
     pub attempt_count: i32,
     /// The money may have moved: ask the rail before sending.
     pub must_inquire: bool,
-    /// When it was due: the next watermark.
+    /// When it was due.
     pub next_attempt_at: DateTime<Utc>,
     /// When it was asked for.
     pub created_at: DateTime<Utc>,
@@ -133,6 +134,8 @@ pub enum CompletionResult {
     InvalidState,
     /// The unique index refused a second terminal outcome; recorded as TERMINAL_BLOCKED.
     TerminalBlocked,
+    /// 23505: another constraint was about to be violated. An integrity alarm.
+    Integrity,
 }
 
 /// A ledger row just written.
@@ -206,7 +209,11 @@ impl Executor {
     }
 
     /// Write down how one dispatch ended.
-    pub async fn complete(&self, worker_id: &str, completion: &Completion) -> Result<SettledAttempt, DbError> {
+    pub async fn complete(
+        &self,
+        worker_id: &str,
+        completion: &Completion,
+    ) -> Result<SettledAttempt, DbError> {
         let mut transaction = self.database.begin(Role::Executor).await?;
         let settled = sqlx::query_as(calls::COMPLETE.sql)
             .bind(completion.lease.outbox_id)
@@ -264,7 +271,11 @@ impl Executor {
     }
 
     /// Park an item whose outcome is unknown and cannot be settled by asking.
-    pub async fn park_unknown(&self, worker_id: &str, evidence: &Completion) -> Result<SettledAttempt, DbError> {
+    pub async fn park_unknown(
+        &self,
+        worker_id: &str,
+        evidence: &Completion,
+    ) -> Result<SettledAttempt, DbError> {
         let mut transaction = self.database.begin(Role::Executor).await?;
         let settled = sqlx::query_as(calls::PARK_UNKNOWN.sql)
             .bind(evidence.lease.outbox_id)
@@ -301,12 +312,20 @@ impl Executor {
     }
 
     /// Say that these are about to leave. Send only those answered `true`.
-    pub async fn mark_sending(&self, worker_id: &str, leases: &[Lease]) -> Result<Vec<(OutboxId, bool)>, DbError> {
+    pub async fn mark_sending(
+        &self,
+        worker_id: &str,
+        leases: &[Lease],
+    ) -> Result<Vec<(OutboxId, bool)>, DbError> {
         self.lease_flags(calls::MARK_SENDING.sql, worker_id, leases).await
     }
 
     /// Give back what was never sent.
-    pub async fn return_unsent(&self, worker_id: &str, leases: &[Lease]) -> Result<Vec<(OutboxId, bool)>, DbError> {
+    pub async fn return_unsent(
+        &self,
+        worker_id: &str,
+        leases: &[Lease],
+    ) -> Result<Vec<(OutboxId, bool)>, DbError> {
         self.lease_flags(calls::RETURN_UNSENT.sql, worker_id, leases).await
     }
 
@@ -328,7 +347,11 @@ impl Executor {
     }
 
     /// End expired leases of lost workers.
-    pub async fn repair(&self, worker_id: &str, batch_size: i32) -> Result<Vec<RepairedItem>, DbError> {
+    pub async fn repair(
+        &self,
+        worker_id: &str,
+        batch_size: i32,
+    ) -> Result<Vec<RepairedItem>, DbError> {
         let mut transaction = self.database.begin(Role::Executor).await?;
         let rows = sqlx::query_as(calls::REPAIR.sql)
             .bind(batch_size)
@@ -340,7 +363,11 @@ impl Executor {
     }
 
     /// Keep what a rail answered after the lease was lost.
-    pub async fn record_late_outcome(&self, worker_id: &str, late: &Completion) -> Result<LateOutcome, DbError> {
+    pub async fn record_late_outcome(
+        &self,
+        worker_id: &str,
+        late: &Completion,
+    ) -> Result<LateOutcome, DbError> {
         let mut transaction = self.database.begin(Role::Executor).await?;
         let recorded = sqlx::query_as(calls::RECORD_LATE_OUTCOME.sql)
             .bind(late.lease.outbox_id)
@@ -359,7 +386,11 @@ impl Executor {
     }
 
     /// Keep the trace of a terminal outcome that the unique index refused.
-    pub async fn record_terminal_blocked(&self, worker_id: &str, lease: Lease) -> Result<(), DbError> {
+    pub async fn record_terminal_blocked(
+        &self,
+        worker_id: &str,
+        lease: Lease,
+    ) -> Result<(), DbError> {
         let mut transaction = self.database.begin(Role::Executor).await?;
         sqlx::query(calls::RECORD_TERMINAL_BLOCKED.sql)
             .bind(lease.outbox_id)
@@ -383,14 +414,19 @@ struct CompletionRow {
 impl CompletionRow {
     fn into_answer(self) -> Result<CompletionAnswer, DbError> {
         let result = match (self.result.as_str(), self.attempt_no, self.state) {
-            ("OK", Some(attempt_no), Some(state)) => {
-                CompletionResult::Recorded(SettledAttempt { attempt_no, state, parked: self.parked })
-            }
+            ("OK", Some(attempt_no), Some(state)) => CompletionResult::Recorded(SettledAttempt {
+                attempt_no,
+                state,
+                parked: self.parked,
+            }),
             ("P7001", ..) => CompletionResult::TerminalExists,
             ("P7002", ..) => CompletionResult::LeaseLost,
             ("P7003", ..) => CompletionResult::InvalidState,
             ("TERMINAL_BLOCKED", ..) => CompletionResult::TerminalBlocked,
-            (other, ..) => return Err(DbError::Unexpected { message: format!("completion result {other}") }),
+            ("23505", ..) => CompletionResult::Integrity,
+            (other, ..) => {
+                return Err(DbError::Unexpected { message: format!("completion result {other}") });
+            }
         };
         Ok(CompletionAnswer { outbox_id: self.outbox_id, result })
     }

@@ -59,7 +59,10 @@ impl Ingest {
     ///
     /// The caller's login must be a member of `symphony_ingest`. The participant's stream is locked until
     /// the transaction ends, so enqueue last.
-    pub async fn enqueue(connection: &mut PgConnection, request: &PaymentRequest) -> Result<EnqueuedPayment, DbError> {
+    pub async fn enqueue(
+        connection: &mut PgConnection,
+        request: &PaymentRequest,
+    ) -> Result<EnqueuedPayment, DbError> {
         Ok(sqlx::query_as(calls::ENQUEUE_PAYMENT.sql)
             .bind(&request.instruction_id)
             .bind(&request.participant_id)
@@ -88,7 +91,10 @@ impl Ingest {
     }
 
     /// Ask for one payment in a transaction of its own. An uncertain COMMIT is looked up, not guessed.
-    pub async fn enqueue_alone(&self, request: &PaymentRequest) -> Result<EnqueuedPayment, DbError> {
+    pub async fn enqueue_alone(
+        &self,
+        request: &PaymentRequest,
+    ) -> Result<EnqueuedPayment, DbError> {
         let mut transaction = self.database.begin(Role::Ingest).await?;
         let enqueued = Self::enqueue(transaction.connection(), request).await?;
         transaction.commit().await?;
@@ -96,7 +102,10 @@ impl Ingest {
     }
 
     /// Ask for many payments in a transaction of their own.
-    pub async fn enqueue_batch_alone(&self, requests: &[PaymentRequest]) -> Result<Vec<EnqueueAnswer>, DbError> {
+    pub async fn enqueue_batch_alone(
+        &self,
+        requests: &[PaymentRequest],
+    ) -> Result<Vec<EnqueueAnswer>, DbError> {
         let mut transaction = self.database.begin(Role::Ingest).await?;
         let answers = Self::enqueue_batch(transaction.connection(), requests).await?;
         transaction.commit().await?;

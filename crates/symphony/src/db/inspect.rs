@@ -3,8 +3,8 @@
 use serde::Serialize;
 use sqlx::postgres::PgConnection;
 
-use super::privileges::{FUNCTIONS, OWNER, RUNTIME_ROLES, TABLES};
 use super::DbError;
+use super::privileges::{FUNCTIONS, OWNER, RUNTIME_ROLES, TABLES};
 
 /// One difference between the live privileges and the declared ones.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -23,7 +23,9 @@ pub struct PrivilegeDifference {
 ///
 /// Asked with `has_*_privilege`, so that inherited rights and PUBLIC count, and additionally by reading
 /// the ACLs, so that a grant to a login nobody declared is found too.
-pub async fn privilege_differences(connection: &mut PgConnection) -> Result<Vec<PrivilegeDifference>, DbError> {
+pub async fn privilege_differences(
+    connection: &mut PgConnection,
+) -> Result<Vec<PrivilegeDifference>, DbError> {
     let mut differences = Vec::new();
     let mut tables = Vec::new();
     for (table, readers) in TABLES {
@@ -58,7 +60,7 @@ pub async fn privilege_differences(connection: &mut PgConnection) -> Result<Vec<
         functions.push(*function);
         let live: Vec<String> = sqlx::query_scalar(
             "SELECT DISTINCT r.role FROM pg_proc p CROSS JOIN unnest($1::text[]) r(role) \
-              WHERE p.proname = $2 AND p.pronamespace = 'public'::regnamespace AND p.proowner = $3::text::regrole \
+              WHERE p.proname = $2 AND p.proowner = $3::text::regrole \
                 AND has_function_privilege(r.role, p.oid, 'EXECUTE')",
         )
         .bind(asked_roles())
@@ -104,7 +106,11 @@ async fn undeclared(
             AND a.grantee::regrole::text <> ALL ($4) \
          UNION ALL \
          SELECT r.role, 'CREATE', 'schema public' FROM unnest($4::text[] || $1::text) r(role) \
-          WHERE has_schema_privilege(r.role, 'public', 'CREATE')",
+          WHERE has_schema_privilege(r.role, 'public', 'CREATE') \
+         UNION ALL \
+         SELECT r.role, p.privilege, 'schema symphony_internal' FROM unnest($4::text[] || 'public'::text) r(role) \
+          CROSS JOIN unnest(ARRAY['CREATE', 'USAGE']) p(privilege) \
+          WHERE has_schema_privilege(r.role, 'symphony_internal', p.privilege)",
     )
     .bind(OWNER)
     .bind(tables)
@@ -112,7 +118,10 @@ async fn undeclared(
     .bind(RUNTIME_ROLES)
     .fetch_all(connection)
     .await?;
-    Ok(rows.into_iter().map(|(role, privilege, object)| difference(&role, &privilege, &object, true)).collect())
+    Ok(rows
+        .into_iter()
+        .map(|(role, privilege, object)| difference(&role, &privilege, &object, true))
+        .collect())
 }
 
 /// Every role the matrix speaks of, and PUBLIC, which must never have anything.
@@ -121,7 +130,12 @@ fn asked_roles() -> Vec<String> {
 }
 
 fn difference(role: &str, privilege: &str, object: &str, excess: bool) -> PrivilegeDifference {
-    PrivilegeDifference { role: role.to_owned(), privilege: privilege.to_owned(), object: object.to_owned(), excess }
+    PrivilegeDifference {
+        role: role.to_owned(),
+        privilege: privilege.to_owned(),
+        object: object.to_owned(),
+        excess,
+    }
 }
 
 /// Facts about the server that decide whether the promises can be kept.
@@ -173,8 +187,9 @@ pub struct OwnerAccess {
 
 /// Members of the owner role, and on PostgreSQL 15 whoever may make itself one. Superusers are not listed.
 pub async fn owner_access(connection: &mut PgConnection) -> Result<Vec<OwnerAccess>, DbError> {
-    let version: i32 =
-        sqlx::query_scalar("SELECT current_setting('server_version_num')::int").fetch_one(&mut *connection).await?;
+    let version: i32 = sqlx::query_scalar("SELECT current_setting('server_version_num')::int")
+        .fetch_one(&mut *connection)
+        .await?;
     // From 16 on a membership may carry ADMIN only, as the creator's does: it can grant itself the rest.
     let sql = if version >= 160_000 {
         "SELECT m.member::regrole::text AS role, \

@@ -48,28 +48,38 @@ pub enum State {
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
     /// From the future.
-    #[error("this database has schema version {installed}, newer than this build's {SCHEMA_VERSION}: use a newer symphony")]
+    #[error(
+        "this database has schema version {installed}, newer than this build's {SCHEMA_VERSION}: use a newer symphony"
+    )]
     Newer {
         /// Its version.
         installed: i32,
     },
     /// Other tables.
-    #[error("this database has other tables than this build (until 1.0 they change in place): keep the older symphony, or recreate everything, ledger included, with `symphony migrate --fresh --yes`")]
+    #[error(
+        "this database has other tables than this build (until 1.0 they change in place): keep the older symphony, or recreate everything, ledger included, with `symphony migrate --fresh --yes`"
+    )]
     TablesDiffer,
     /// An older installation.
-    #[error("an older installation is here ({found}): `symphony migrate --replace-legacy` drops it, if it holds no unfinished rows")]
+    #[error(
+        "an older installation is here ({found}): `symphony migrate --replace-legacy` drops it, if it holds no unfinished rows"
+    )]
     Legacy {
         /// What was found.
         found: String,
     },
     /// An older installation with work in it.
-    #[error("the older table payment_outbox still holds {rows} unfinished rows: finish or remove them first")]
+    #[error(
+        "the older table payment_outbox still holds {rows} unfinished rows: finish or remove them first"
+    )]
     LegacyUnfinished {
         /// How many.
         rows: i64,
     },
     /// The login may not.
-    #[error("the login lacks the rights to migrate: {message}; it needs CREATEROLE and must own the database, or be a superuser")]
+    #[error(
+        "the login lacks the rights to migrate: {message}; it needs CREATEROLE and must own the database, or be a superuser"
+    )]
     Privilege {
         /// What the database said.
         message: String,
@@ -124,7 +134,11 @@ async fn try_migrate(server: &PgConnectOptions, options: Options) -> Result<Stat
     // Looked at as the owner: a login without superuser may not even read the stamp.
     let before = state_of(&mut transaction).await?;
     match before {
-        State::Newer => return Err(MigrateError::Newer { installed: stamp(&mut transaction).await?.map_or(0, |s| s.0) }),
+        State::Newer => {
+            return Err(MigrateError::Newer {
+                installed: stamp(&mut transaction).await?.map_or(0, |s| s.0),
+            });
+        }
         State::TablesDiffer if !options.fresh => return Err(MigrateError::TablesDiffer),
         _ => {}
     }
@@ -179,7 +193,9 @@ pub fn print() -> String {
     );
     for part in [
         format!("{MIGRATION_LOCK};"),
-        REFUSE_OTHERS.replace("@VERSION@", &SCHEMA_VERSION.to_string()).replace("@TABLES@", &schema::tables_hash()),
+        REFUSE_OTHERS
+            .replace("@VERSION@", &SCHEMA_VERSION.to_string())
+            .replace("@TABLES@", &schema::tables_hash()),
         schema::script(Section::Roles),
         BECOME_OWNER.to_owned(),
         schema::script(Section::Tables),
@@ -205,20 +221,27 @@ async fn run(connection: &mut PgConnection, script: &str) -> Result<(), MigrateE
 }
 
 /// (version, tables hash, code hash, fingerprint), if there is a stamp.
-async fn stamp(connection: &mut PgConnection) -> Result<Option<(i32, String, String, String)>, MigrateError> {
-    let exists: bool = sqlx::query_scalar("SELECT to_regclass('public.symphony_schema') IS NOT NULL")
-        .fetch_one(&mut *connection)
-        .await?;
+async fn stamp(
+    connection: &mut PgConnection,
+) -> Result<Option<(i32, String, String, String)>, MigrateError> {
+    let exists: bool =
+        sqlx::query_scalar("SELECT to_regclass('public.symphony_schema') IS NOT NULL")
+            .fetch_one(&mut *connection)
+            .await?;
     if !exists {
         return Ok(None);
     }
-    Ok(sqlx::query_as("SELECT schema_version, tables_hash, code_hash, fingerprint FROM public.symphony_schema")
-        .fetch_optional(connection)
-        .await?)
+    Ok(sqlx::query_as(
+        "SELECT schema_version, tables_hash, code_hash, fingerprint FROM public.symphony_schema",
+    )
+    .fetch_optional(connection)
+    .await?)
 }
 
 async fn state_of(connection: &mut PgConnection) -> Result<State, MigrateError> {
-    let Some((version, tables, code, fingerprint)) = stamp(connection).await? else { return Ok(State::NotInstalled) };
+    let Some((version, tables, code, fingerprint)) = stamp(connection).await? else {
+        return Ok(State::NotInstalled);
+    };
     if version > SCHEMA_VERSION {
         return Ok(State::Newer);
     }
@@ -228,9 +251,11 @@ async fn state_of(connection: &mut PgConnection) -> Result<State, MigrateError> 
     if code != schema::code_hash() {
         return Ok(State::CodeDiffers);
     }
-    let live: Option<String> = if sqlx::query_scalar("SELECT to_regprocedure('public.symphony_fingerprint()') IS NOT NULL")
-        .fetch_one(&mut *connection)
-        .await?
+    let live: Option<String> = if sqlx::query_scalar(
+        "SELECT to_regprocedure('public.symphony_fingerprint()') IS NOT NULL",
+    )
+    .fetch_one(&mut *connection)
+    .await?
     {
         Some(sqlx::query_scalar(super::calls::FINGERPRINT.sql).fetch_one(connection).await?)
     } else {
@@ -242,7 +267,10 @@ async fn state_of(connection: &mut PgConnection) -> Result<State, MigrateError> 
     Ok(State::UpToDate)
 }
 
-async fn replace_legacy(connection: &mut PgConnection, options: Options) -> Result<(), MigrateError> {
+async fn replace_legacy(
+    connection: &mut PgConnection,
+    options: Options,
+) -> Result<(), MigrateError> {
     let (table, kind): (bool, bool) = sqlx::query_as(
         "SELECT to_regclass('public.payment_outbox') IS NOT NULL, to_regtype('public.outbox_status') IS NOT NULL",
     )
@@ -290,17 +318,18 @@ fn stamp_sql() -> String {
 
 /// The owner role for the length of this transaction. A superuser needs no membership, and gets none.
 const BECOME_OWNER: &str = r"
+SET LOCAL client_min_messages = warning;
 DO $$ BEGIN
     IF NOT (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user) THEN
         EXECUTE pg_catalog.format('GRANT symphony_control TO %I', current_user);
     END IF;
 END $$;
+CREATE SCHEMA IF NOT EXISTS symphony_internal AUTHORIZATION symphony_control;
 GRANT CREATE ON SCHEMA public TO symphony_control;
 GRANT USAGE ON SCHEMA public TO symphony_control, symphony_ingest, symphony_executor, symphony_operator,
     symphony_approver, symphony_readonly, symphony_auditor;
 SET LOCAL ROLE symphony_control;
 SET LOCAL search_path = pg_catalog, public;
-SET LOCAL client_min_messages = warning;
 ";
 
 /// Back to the login, and nothing of the owner's rights stays with it.

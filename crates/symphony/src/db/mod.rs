@@ -21,11 +21,13 @@ use std::time::{Duration, Instant};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{PgConnection, Postgres, Transaction};
 
-pub use auditor::{AttemptRow, Auditor, EventRow, InstructionRow, ItemLife, LaneStatus, LedgerFigures, LiveItem};
+pub use auditor::{
+    AttemptRow, Auditor, EventRow, InstructionRow, ItemLife, LaneStatus, LedgerFigures, LiveItem,
+};
 pub use error::DbError;
 pub use executor::{
-    Claim, ClaimRequest, ClaimedItem, Completion, CompletionAnswer, CompletionResult, Executor, LateOutcome, Lease,
-    RepairedItem, SettledAttempt,
+    Claim, ClaimRequest, ClaimedItem, Completion, CompletionAnswer, CompletionResult, Executor,
+    LateOutcome, Lease, RepairedItem, SettledAttempt,
 };
 pub use ingest::{EnqueueAnswer, EnqueuedPayment, Ingest};
 pub use operator::{ActAnswer, LaneSettings, Operator, RailSettings, RedriveAnswer, SwitchAnswer};
@@ -77,7 +79,11 @@ pub struct Database {
 
 impl Database {
     /// Connect, with at most this many connections.
-    pub async fn connect(options: PgConnectOptions, connections_max: u32, roles: RoleSource) -> Result<Self, DbError> {
+    pub async fn connect(
+        options: PgConnectOptions,
+        connections_max: u32,
+        roles: RoleSource,
+    ) -> Result<Self, DbError> {
         let pool = PgPoolOptions::new()
             .max_connections(connections_max)
             .acquire_timeout(Duration::from_secs(10))
@@ -137,9 +143,10 @@ impl RoleTransaction {
     /// Commit. If the connection is lost meanwhile, ask the server what became of the transaction: an
     /// answer that never came is not an answer.
     pub async fn commit(mut self) -> Result<(), DbError> {
-        let xid: Option<String> = sqlx::query_scalar("SELECT pg_current_xact_id_if_assigned()::text")
-            .fetch_one(&mut *self.transaction)
-            .await?;
+        let xid: Option<String> =
+            sqlx::query_scalar("SELECT pg_current_xact_id_if_assigned()::text")
+                .fetch_one(&mut *self.transaction)
+                .await?;
         let Err(error) = self.transaction.commit().await else { return Ok(()) };
         match xid {
             // Nothing was written, so there is nothing to be uncertain about.
@@ -154,7 +161,10 @@ async fn resolve_commit(pool: &PgPool, xid: String) -> Result<(), DbError> {
     let started = Instant::now();
     while started.elapsed() < COMMIT_LOOKUP {
         let status: Result<Option<String>, sqlx::Error> =
-            sqlx::query_scalar("SELECT pg_xact_status($1::text::xid8)").bind(&xid).fetch_one(pool).await;
+            sqlx::query_scalar("SELECT pg_xact_status($1::text::xid8)")
+                .bind(&xid)
+                .fetch_one(pool)
+                .await;
         match status {
             Ok(Some(status)) if status == "committed" => return Ok(()),
             Ok(Some(status)) if status == "aborted" => return Err(DbError::NotCommitted),

@@ -95,7 +95,12 @@ impl Operator {
         self.item_act(calls::RELEASE.sql, item, act).await
     }
 
-    async fn item_act(&self, sql: &'static str, item: OutboxId, act: &Act) -> Result<ActAnswer, DbError> {
+    async fn item_act(
+        &self,
+        sql: &'static str,
+        item: OutboxId,
+        act: &Act,
+    ) -> Result<ActAnswer, DbError> {
         let mut transaction = self.database.begin(Role::Operator).await?;
         let answer = sqlx::query_as(sql)
             .bind(item)
@@ -110,9 +115,16 @@ impl Operator {
     }
 
     /// Settle a parked item by what a person has found out.
-    pub async fn resolve(&self, item: OutboxId, resolution: &Resolution, act: &Act) -> Result<ActAnswer, DbError> {
+    pub async fn resolve(
+        &self,
+        item: OutboxId,
+        resolution: &Resolution,
+        act: &Act,
+    ) -> Result<ActAnswer, DbError> {
         let (word, reference) = match resolution {
-            Resolution::Dispatched { rail_reference } => ("DISPATCHED", Some(rail_reference.as_str())),
+            Resolution::Dispatched { rail_reference } => {
+                ("DISPATCHED", Some(rail_reference.as_str()))
+            }
             Resolution::Failed => ("FAILED", None),
             Resolution::Retry => ("RETRY", None),
         };
@@ -147,7 +159,12 @@ impl Operator {
     }
 
     /// Let a FIFO lane go on past its head.
-    pub async fn skip_head(&self, participant_id: &str, rail_type: &str, act: &Act) -> Result<ActAnswer, DbError> {
+    pub async fn skip_head(
+        &self,
+        participant_id: &str,
+        rail_type: &str,
+        act: &Act,
+    ) -> Result<ActAnswer, DbError> {
         let mut transaction = self.database.begin(Role::Operator).await?;
         let answer = sqlx::query_as(calls::SKIP_HEAD.sql)
             .bind(participant_id)
@@ -167,7 +184,9 @@ impl Operator {
         match switch {
             Switch::Lane => self.switch(calls::PAUSE_LANE.sql, None, act).await,
             Switch::Rail(rail) => self.switch(calls::PAUSE_RAIL.sql, Some(rail), act).await,
-            Switch::Participant(id) => self.switch(calls::PAUSE_PARTICIPANT.sql, Some(id), act).await,
+            Switch::Participant(id) => {
+                self.switch(calls::PAUSE_PARTICIPANT.sql, Some(id), act).await
+            }
         }
     }
 
@@ -176,11 +195,18 @@ impl Operator {
         match switch {
             Switch::Lane => self.switch(calls::RESUME_LANE.sql, None, act).await,
             Switch::Rail(rail) => self.switch(calls::RESUME_RAIL.sql, Some(rail), act).await,
-            Switch::Participant(id) => self.switch(calls::RESUME_PARTICIPANT.sql, Some(id), act).await,
+            Switch::Participant(id) => {
+                self.switch(calls::RESUME_PARTICIPANT.sql, Some(id), act).await
+            }
         }
     }
 
-    async fn switch(&self, sql: &'static str, target: Option<&str>, act: &Act) -> Result<SwitchAnswer, DbError> {
+    async fn switch(
+        &self,
+        sql: &'static str,
+        target: Option<&str>,
+        act: &Act,
+    ) -> Result<SwitchAnswer, DbError> {
         let mut transaction = self.database.begin(Role::Operator).await?;
         let mut query = sqlx::query_as(sql);
         if let Some(target) = target {

@@ -37,6 +37,7 @@ pub const TABLES: &[(&str, &[&str])] = &[
     ("payment_outbox_settings", READS),
     ("outbox_operational_status", READS),
     ("payment_outbox_dead_letters", READS),
+    ("payment_outbox_leases", READS),
     ("supervisor_outbox_status", READS),
     ("participant_sequence_gaps", READS),
     ("symphony_schema", &[INGEST, EXECUTOR, OPERATOR, APPROVER, READONLY, AUDITOR]),
@@ -70,7 +71,8 @@ pub const FUNCTIONS: &[(&str, &[&str])] = &[
     ("configure_payment_rail", ACTS),
     ("configure_payment_lane", ACTS),
     ("symphony_fingerprint", &[OPERATOR, APPROVER, AUDITOR]),
-    // Called only by the functions above, which run as the owner.
+    // Called only by the functions above, which run as the owner. All but the first two and the triggers are in
+    // schema symphony_internal, where nobody can plant an overload that a definer would call.
     ("backoff", NOBODY),
     ("bump_participant_outbox_seq", NOBODY),
     ("leave_payment_lanes", NOBODY),
@@ -86,6 +88,7 @@ pub const FUNCTIONS: &[(&str, &[&str])] = &[
     ("promote_payment_heads", NOBODY),
     ("raise_payment_answer", NOBODY),
     ("record_payment_switch", NOBODY),
+    ("refuse_after_late_yes", NOBODY),
     ("refuse_ledger_change", NOBODY),
     ("register_payment_rails", NOBODY),
     ("requeue_expired_payments", NOBODY),

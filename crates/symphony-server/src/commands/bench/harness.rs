@@ -63,9 +63,17 @@ impl<'a> Bench<'a> {
     }
 
     /// Time one workload in a database of its own; answers items per second.
-    pub(super) async fn run(&self, workload: impl AsyncFn(&Run<'_>) -> Result<u64, Failure>) -> Result<u64, Failure> {
-        execute(self.server.options(), &format!("DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")).await?;
-        execute(self.server.options(), &format!("CREATE DATABASE {DATABASE} TEMPLATE {TEMPLATE} STRATEGY file_copy")).await?;
+    pub(super) async fn run(
+        &self,
+        workload: impl AsyncFn(&Run<'_>) -> Result<u64, Failure>,
+    ) -> Result<u64, Failure> {
+        execute(self.server.options(), &format!("DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)"))
+            .await?;
+        execute(
+            self.server.options(),
+            &format!("CREATE DATABASE {DATABASE} TEMPLATE {TEMPLATE} STRATEGY file_copy"),
+        )
+        .await?;
         // Otherwise the copy's own write-back would be measured.
         execute(self.server.options(), "CHECKPOINT").await?;
         let options = self.server.options().clone().database(DATABASE);
@@ -74,7 +82,11 @@ impl<'a> Bench<'a> {
 
     pub(super) async fn clean_up(&self) -> Result<(), Failure> {
         for database in [DATABASE, TEMPLATE] {
-            execute(self.server.options(), &format!("DROP DATABASE IF EXISTS {database} WITH (FORCE)")).await?;
+            execute(
+                self.server.options(),
+                &format!("DROP DATABASE IF EXISTS {database} WITH (FORCE)"),
+            )
+            .await?;
         }
         Ok(())
     }
@@ -91,7 +103,9 @@ impl Run<'_> {
         for sql in statements {
             let mut connection = self.options.connect().await?;
             // Connected, with the catalog read, before the clock starts.
-            sqlx::raw_sql("SELECT count(*) FROM bench.source WHERE n < 10").execute(&mut connection).await?;
+            sqlx::raw_sql("SELECT count(*) FROM bench.source WHERE n < 10")
+                .execute(&mut connection)
+                .await?;
             connections.push((connection, sql));
         }
         let started = Instant::now();
@@ -115,25 +129,47 @@ impl Run<'_> {
 
     /// The same statement over equal parts of the source, by this many sessions.
     pub(super) async fn split(&self, sessions: u32, items: u32, sql: &str) -> Result<u64, Failure> {
-        let part = items / sessions;
+        Ok(per_second(items, self.timed_split(sessions, items, sql).await?))
+    }
+
+    async fn timed_split(&self, sessions: u32, items: u32, sql: &str) -> Result<Duration, Failure> {
+        let bound = |n: u32| (u64::from(items) * u64::from(n) / u64::from(sessions)).to_string();
         let statements = (0..sessions)
-            .map(|n| sql.replace("@LO@", &(n * part).to_string()).replace("@HI@", &((n + 1) * part).to_string()))
+            .map(|n| sql.replace("@LO@", &bound(n)).replace("@HI@", &bound(n + 1)))
             .collect();
-        Ok(per_second(part * sessions, self.together(statements).await?))
+        self.together(statements).await
+    }
+
+    /// The raw limit of a drain: lease everything, then end everything.
+    pub(super) async fn raw_drain(&self, sessions: u32, items: u32) -> Result<u64, Failure> {
+        self.execute(&format!("CALL bench.raw_insert(0, {items})")).await?;
+        let leased = self.timed_split(sessions, items, "CALL bench.raw_lease(@LO@, @HI@)").await?;
+        let ended = self.timed_split(sessions, items, "CALL bench.raw_end(@LO@, @HI@)").await?;
+        Ok(per_second(items, leased + ended))
     }
 
     pub(super) async fn fill_from_source(&self, items: u32) -> Result<(), Failure> {
         self.execute(&format!("CALL bench.enqueue_bulk(0, {items}, 'ACH')")).await
     }
 
-    pub(super) async fn fill(&self, rail: &str, prefix: &str, items: u32, participants: u32) -> Result<(), Failure> {
-        self.execute(&format!("CALL bench.fill({items}, '{rail}', '{prefix}', {participants})")).await
+    pub(super) async fn fill(
+        &self,
+        rail: &str,
+        prefix: &str,
+        items: u32,
+        participants: u32,
+    ) -> Result<(), Failure> {
+        self.execute(&format!("CALL bench.fill({items}, '{rail}', '{prefix}', {participants})"))
+            .await
     }
 
     /// Drain so many items with so many workers.
     pub(super) async fn drain(&self, workers: u32, items: u32) -> Result<u64, Failure> {
-        let statements =
-            (0..workers).map(|n| format!("CALL bench.drain('bench-worker-{n}.4711.5f3a9c1e', {})", items / workers)).collect();
+        let statements = (0..workers)
+            .map(|n| {
+                format!("CALL bench.drain('bench-worker-{n}.4711.5f3a9c1e', {})", items / workers)
+            })
+            .collect();
         Ok(per_second(items, self.together(statements).await?))
     }
 
@@ -145,7 +181,11 @@ impl Run<'_> {
             if done > 0 {
                 self.fill("ACH", &format!("shallow{done}"), depth, 10_000).await?;
             }
-            took += self.together(vec![format!("CALL bench.drain('bench-worker-0.4711.5f3a9c1e', {depth})")]).await?;
+            took += self
+                .together(vec![format!(
+                    "CALL bench.drain('bench-worker-0.4711.5f3a9c1e', {depth})"
+                )])
+                .await?;
             done += depth;
         }
         Ok(per_second(done, took))
@@ -165,11 +205,20 @@ impl Run<'_> {
     }
 
     fn act() -> Act {
-        Act { actor: "bench".to_owned(), reason: "bench".to_owned(), approver: None, dry_run: false }
+        Act {
+            actor: "bench".to_owned(),
+            reason: "bench".to_owned(),
+            approver: None,
+            dry_run: false,
+        }
     }
 
     pub(super) async fn make_fifo(&self, rail: &str) -> Result<(), Failure> {
-        self.database().await?.operator().configure_rail(rail, &Self::act(), Some(true), None, None).await?;
+        self.database()
+            .await?
+            .operator()
+            .configure_rail(rail, &Self::act(), Some(true), None, None)
+            .await?;
         Ok(())
     }
 
@@ -189,7 +238,13 @@ impl Run<'_> {
         let executor = self.database().await?.executor();
         let rails = [rail.to_owned()];
         let items = executor
-            .claim(&ClaimRequest { worker_id: "bench", batch_size: 1, lease_seconds: 60, rails: Some(&rails), due_from: None })
+            .claim(&ClaimRequest {
+                worker_id: "bench",
+                batch_size: 1,
+                lease_seconds: 60,
+                rails: Some(&rails),
+                due_from: None,
+            })
             .await?;
         let Some(head) = items.first().filter(|item| item.participant_id == participant) else {
             return Err(Failure::new("the lane to block has no head"));

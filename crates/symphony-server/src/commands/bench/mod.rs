@@ -57,7 +57,11 @@ pub(super) async fn run(global: &Global, options: &BenchSql) -> Result<ExitCode,
     Ok(if lines.iter().all(Line::holds) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn measure(global: &Global, options: &BenchSql, server: &Server) -> Result<Vec<Line>, Failure> {
+async fn measure(
+    global: &Global,
+    options: &BenchSql,
+    server: &Server,
+) -> Result<Vec<Line>, Failure> {
     let bench = Bench::prepare(server, !global.json).await?;
     let result = workloads(options, &bench).await;
     bench.clean_up().await?;
@@ -113,7 +117,9 @@ async fn workloads(options: &BenchSql, bench: &Bench<'_>) -> Result<Vec<Line>, F
                 bench,
                 options,
                 &name,
-                async |run| run.split(clients, items, "CALL bench.enqueue_bulk(@LO@, @HI@, 'ACH')").await,
+                async |run| {
+                    run.split(clients, items, "CALL bench.enqueue_bulk(@LO@, @HI@, 'ACH')").await
+                },
                 async |run| run.split(sessions, items, "CALL bench.raw_insert(@LO@, @HI@)").await,
             )
             .await?;
@@ -147,10 +153,7 @@ async fn workloads(options: &BenchSql, bench: &Bench<'_>) -> Result<Vec<Line>, F
                     run.fill_from_source(items).await?;
                     run.drain(workers, items).await
                 },
-                async |run| {
-                    run.execute(&format!("CALL bench.raw_insert(0, {items})")).await?;
-                    run.split(sessions, items, "CALL bench.raw_drain(@LO@, @HI@)").await
-                },
+                async |run| run.raw_drain(sessions, items).await,
             )
             .await?;
             lines.push(measured.line(&name, raw, Some(target)));
@@ -238,11 +241,10 @@ async fn workloads(options: &BenchSql, bench: &Bench<'_>) -> Result<Vec<Line>, F
         lines.push(measured.line(&name, "undisturbed", Some(90)));
     }
     if wanted(Workload::Statistics) {
-        let raw_drain = async |run: &Run<'_>| {
-            run.execute(&format!("CALL bench.raw_insert(0, {items})")).await?;
-            run.split(1, items, "CALL bench.raw_drain(@LO@, @HI@)").await
-        };
-        for (which, before, after) in [("empty", false, false), ("stale", true, false), ("fresh", false, true)] {
+        let raw_drain = async |run: &Run<'_>| run.raw_drain(1, items).await;
+        for (which, before, after) in
+            [("empty", false, false), ("stale", true, false), ("fresh", false, true)]
+        {
             let name = format!("drain, 1 worker, statistics {which}");
             let measured = pair(
                 bench,
