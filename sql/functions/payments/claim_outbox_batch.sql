@@ -22,6 +22,7 @@ DECLARE
     v_now        TIMESTAMPTZ := clock_timestamp();
     v_zero       UUID := '00000000-0000-0000-0000-000000000000'::UUID;
     v_settings   public.payment_outbox_settings;
+    v_working    TEXT[];
     v_rails      TEXT[];
     v_fifo       BOOLEAN[];
     v_after_due  TIMESTAMPTZ[];
@@ -44,18 +45,24 @@ BEGIN
     PERFORM symphony_internal.require_outbox_id('p_worker_id', p_worker_id);
     PERFORM symphony_internal.require_read_committed();
 
+    -- Nobody can change a rail's order from here to the end of the claim.
+    LOCK TABLE public.payment_outbox_pending IN ROW SHARE MODE;
     SELECT s.* INTO v_settings FROM public.payment_outbox_settings s;
     IF v_settings.paused THEN
         RETURN;
     END IF;
     IF p_due_from IS NULL THEN
-        PERFORM symphony_internal.register_payment_rails();
+        v_working := symphony_internal.register_payment_rails();
     END IF;
     v_waiting := EXISTS (SELECT FROM public.payment_outbox_paused_participants);
 
     SELECT array_agg(r.rail_type ORDER BY r.rail_type), array_agg(r.fifo ORDER BY r.rail_type) INTO v_rails, v_fifo
-      FROM public.payment_outbox_rails r
-     WHERE NOT r.paused AND (p_rails IS NULL OR r.rail_type = ANY (p_rails));
+      FROM (SELECT t.rail_type, t.fifo FROM public.payment_outbox_rails t WHERE NOT t.paused
+            UNION ALL
+            -- A rail without a row is unordered and running.
+            SELECT w.rail_type, false FROM unnest(v_working) w(rail_type)
+             WHERE NOT EXISTS (SELECT FROM public.payment_outbox_rails t WHERE t.rail_type = w.rail_type)) r
+     WHERE p_rails IS NULL OR r.rail_type = ANY (p_rails);
     IF cardinality(v_rails) > 1 THEN
         -- The rails that have something due, the oldest first: a batch of one takes the oldest of all.
         SELECT array_agg(t.rail_type ORDER BY head.next_attempt_at, head.created_at, head.outbox_id),

@@ -1,14 +1,16 @@
--- register_payment_rails: write the default row of every rail that has work and no row yet.
+-- register_payment_rails: the rails that have work; those without a row get their default one.
 --
 -- Moves    nothing
--- Caller   claim_outbox_batch, on a full look; nobody else may
--- Locks    a new rail's row, for the length of the claim
+-- Caller   claim_outbox_batch, on a full look, and repair_expired_leases; nobody else may
+-- Locks    a new rail's row, for the length of the claim; it hardly waits for one that somebody else is writing
 -- Refuses  nothing
 -- Why      claims go rail by rail, so the rails must be known without scanning the backlog. Done by the
 --          claim and not by the enqueue: a producer keeps its transaction open and would make others wait.
-CREATE OR REPLACE FUNCTION symphony_internal.register_payment_rails() RETURNS VOID
+CREATE OR REPLACE FUNCTION symphony_internal.register_payment_rails() RETURNS TEXT[]
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
 SET lock_timeout = '5ms' AS $$
+DECLARE
+    v_working TEXT[];
 BEGIN
     -- One index probe per rail: from each rail's first entry jump to the next rail's.
     WITH RECURSIVE working(rail_type) AS (
@@ -18,11 +20,18 @@ BEGIN
                  WHERE p.hold IS NULL AND p.rail_type > w.rail_type ORDER BY p.rail_type LIMIT 1)
           FROM working w WHERE w.rail_type IS NOT NULL
     )
-    INSERT INTO public.payment_outbox_rails (rail_type)
-    SELECT w.rail_type FROM working w
-     WHERE w.rail_type IS NOT NULL
-       AND NOT EXISTS (SELECT FROM public.payment_outbox_rails r WHERE r.rail_type = w.rail_type)
-    ON CONFLICT DO NOTHING;
-EXCEPTION WHEN lock_not_available THEN
-    NULL; -- somebody is writing that rail's row: the next full look will see it
+    SELECT array_agg(w.rail_type) INTO v_working FROM working w WHERE w.rail_type IS NOT NULL;
+    IF EXISTS (SELECT FROM unnest(v_working) w(rail_type)
+                WHERE NOT EXISTS (SELECT FROM public.payment_outbox_rails r WHERE r.rail_type = w.rail_type)) THEN
+        BEGIN
+            INSERT INTO public.payment_outbox_rails (rail_type)
+            SELECT w.rail_type FROM unnest(v_working) w(rail_type)
+             WHERE NOT EXISTS (SELECT FROM public.payment_outbox_rails r WHERE r.rail_type = w.rail_type)
+             ORDER BY 1
+            ON CONFLICT DO NOTHING;
+        EXCEPTION WHEN lock_not_available THEN
+            NULL; -- somebody is writing that rail's row; a later look will see it
+        END;
+    END IF;
+    RETURN v_working;
 END $$;

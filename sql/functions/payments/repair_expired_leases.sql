@@ -19,10 +19,9 @@ BEGIN
     PERFORM symphony_internal.require_outbox_count('p_batch_size', p_batch_size, 4096);
     PERFORM symphony_internal.require_outbox_id('p_worker_id', p_worker_id);
     PERFORM symphony_internal.require_read_committed();
-    PERFORM symphony_internal.register_payment_rails();
     WITH expired AS MATERIALIZED (
         SELECT p.outbox_id
-          FROM public.payment_outbox_rails r
+          FROM unnest(symphony_internal.register_payment_rails()) r(rail_type)
          CROSS JOIN LATERAL (
              -- Where no claim is on record (a restored database), the first thousand are looked at.
              SELECT coalesce(
