@@ -169,7 +169,7 @@ async fn a_planted_overload_is_never_called_by_a_definer() {
             GRANT symphony_ingest, symphony_executor, symphony_operator TO planter_of_this_test",
     )
     .await;
-    let mut planter = db.as_role("planter_of_this_test").await;
+    let mut attacker = db.as_role("planter_of_this_test").await;
     let evil = "LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'hijacked as %', current_user USING ERRCODE = 'XX001'; END $$";
     for (function, _) in symphony::db::privileges::FUNCTIONS {
         for arguments in [
@@ -188,15 +188,15 @@ async fn a_planted_overload_is_never_called_by_a_definer() {
         ] {
             // Where ours has exactly these arguments it cannot be planted: somebody else's cannot be replaced.
             let planted = run(
-                &mut planter,
+                &mut attacker,
                 &format!("CREATE FUNCTION public.{function}({arguments}) RETURNS int {evil}"),
             )
             .await;
             assert!(planted.is_ok() || !planted.unwrap_err().to_string().contains("hijacked"));
         }
     }
-    run(&mut planter, "SELECT enqueue_payment_outbox('i'::text, 'p'::text, 'k'::text, 'ach'::text, '{}'::jsonb, NULL::text)").await.unwrap();
-    run(&mut planter, "SELECT enqueue_payment_outbox_batch(ARRAY['j', ' '], ARRAY['p', 'p'], ARRAY['k', 'k'], ARRAY['ach', 'ach'], ARRAY['{}', '{}']::jsonb[], NULL::text[])").await.unwrap();
+    run(&mut attacker, "SELECT enqueue_payment_outbox('i'::text, 'p'::text, 'k'::text, 'ach'::text, '{}'::jsonb, NULL::text)").await.unwrap();
+    run(&mut attacker, "SELECT enqueue_payment_outbox_batch(ARRAY['j', ' '], ARRAY['p', 'p'], ARRAY['k', 'k'], ARRAY['ach', 'ach'], ARRAY['{}', '{}']::jsonb[], NULL::text[])").await.unwrap();
     let item = db.claim_one("w").await;
     db.complete("w", item.lease(), symphony::domain::Outcome::Retryable).await.unwrap();
     let item = db.claim_one("w").await;

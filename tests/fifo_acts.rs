@@ -206,14 +206,17 @@ async fn under_racing_acts_no_lane_has_two_in_flight_and_none_stands_still() {
                         .await;
                     assert_eq!(others, 0, "two of {participant_id} in flight");
                     turn += 1;
-                    match turn % 6 {
-                        0 => drop(db.complete(&name, item.lease(), Outcome::Failed).await.unwrap()),
-                        1 => drop(db.complete(&name, item.lease(), Outcome::Retryable).await.unwrap()),
-                        2 => {
-                            let evidence = Completion::new(item.lease(), Outcome::Unknown);
-                            drop(db.database.executor().park_unknown(&name, &evidence).await.unwrap());
-                        }
-                        _ => drop(db.complete(&name, item.lease(), Outcome::Dispatched).await.unwrap()),
+                    let outcome = match turn % 6 {
+                        0 => Outcome::Failed,
+                        1 => Outcome::Retryable,
+                        2 => Outcome::Unknown,
+                        _ => Outcome::Dispatched,
+                    };
+                    if outcome == Outcome::Unknown {
+                        let evidence = Completion::new(item.lease(), outcome);
+                        db.database.executor().park_unknown(&name, &evidence).await.unwrap();
+                    } else {
+                        db.complete(&name, item.lease(), outcome).await.unwrap();
                     }
                 }
             }

@@ -271,17 +271,16 @@ impl Auditor {
     pub async fn figures(&self) -> Result<LedgerFigures, DbError> {
         let mut transaction = self.database.begin(Role::Auditor).await?;
         Ok(sqlx::query_as(
-            "WITH ends AS ( \
-                 SELECT outbox_id, count(*) AS n, bool_or(state = 'DISPATCHED') AS dispatched \
-                   FROM public.payment_outbox_attempts WHERE state IN ('DISPATCHED', 'FAILED') GROUP BY outbox_id) \
-             SELECT (SELECT count(*) FROM public.payment_outbox_instructions) AS instructions, \
-                    (SELECT count(*) FROM ends WHERE dispatched) AS dispatched, \
-                    (SELECT count(*) FROM ends WHERE NOT dispatched) AS failed, \
+            "SELECT (SELECT count(*) FROM public.payment_outbox_instructions) AS instructions, \
+                    (SELECT count(*) FROM public.payment_outbox_attempts WHERE state = 'DISPATCHED') AS dispatched, \
+                    (SELECT count(*) FROM public.payment_outbox_attempts WHERE state = 'FAILED') AS failed, \
                     (SELECT count(*) FROM public.payment_outbox_pending) AS pending, \
                     (SELECT count(*) FROM public.payment_outbox_attempts) AS outcomes, \
-                    (SELECT count(*) FROM ends WHERE n > 1) AS ended_twice, \
+                    (SELECT count(*) FROM (SELECT outbox_id FROM public.payment_outbox_attempts \
+                       WHERE state IN ('DISPATCHED', 'FAILED') GROUP BY outbox_id HAVING count(*) > 1) twice) AS ended_twice, \
                     (SELECT count(*) FROM public.payment_outbox_instructions i \
-                      WHERE NOT EXISTS (SELECT FROM ends e WHERE e.outbox_id = i.outbox_id) \
+                      WHERE NOT EXISTS (SELECT FROM public.payment_outbox_attempts a \
+                                         WHERE a.outbox_id = i.outbox_id AND a.state IN ('DISPATCHED', 'FAILED')) \
                         AND NOT EXISTS (SELECT FROM public.payment_outbox_pending p WHERE p.outbox_id = i.outbox_id)) AS lost, \
                     (SELECT count(*) FROM public.participant_sequence_gaps) AS gaps",
         )

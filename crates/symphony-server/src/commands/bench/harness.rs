@@ -180,7 +180,12 @@ impl Run<'_> {
     }
 
     async fn outcomes(&self) -> Result<i64, Failure> {
-        Ok(self.database().await?.auditor().figures().await?.outcomes)
+        let mut connection = self.options.connect().await?;
+        let count = sqlx::query_scalar("SELECT count(*) FROM public.payment_outbox_attempts")
+            .fetch_one(&mut connection)
+            .await?;
+        connection.close().await?;
+        Ok(count)
     }
 
     /// Drain so many items from a backlog that is filled up again, untimed, whenever it is empty.
@@ -243,24 +248,28 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Fail the head of the only lane there is, so that it blocks.
-    pub(super) async fn block_head(&self, rail: &str, participant: &str) -> Result<(), Failure> {
+    /// Make a lane, fail its head so that it blocks, and let a claim set aside what stands behind it, as
+    /// happens once to each item of such a lane. Answers how many items per second that took.
+    pub(super) async fn block_lane(&self, rail: &str, behind: u32) -> Result<u64, Failure> {
+        self.fill(rail, "blocked", behind + 1, 1).await?;
         let executor = self.database().await?.executor();
-        let rails = [rail.to_owned()];
-        let items = executor
-            .claim(&ClaimRequest {
-                worker_id: "bench",
-                batch_size: 1,
-                lease_seconds: 60,
-                rails: Some(&rails),
-                due_from: None,
-            })
-            .await?;
-        let Some(head) = items.first().filter(|item| item.participant_id == participant) else {
+        let request = ClaimRequest {
+            worker_id: "bench",
+            batch_size: 1,
+            lease_seconds: 60,
+            rails: None,
+            due_from: None,
+        };
+        let items = executor.claim(&request).await?;
+        let [head] = items.as_slice() else {
             return Err(Failure::new("the lane to block has no head"));
         };
         executor.complete("bench", &Completion::new(head.lease(), Outcome::Failed)).await?;
-        Ok(())
+        let started = Instant::now();
+        if !executor.claim(&request).await?.is_empty() {
+            return Err(Failure::new("an item overtook the failed head of its lane"));
+        }
+        Ok(per_second(behind, started.elapsed()))
     }
 
     /// Keep the planner's statistics as they are now: of empty tables (`analyzed`), or none at all.
