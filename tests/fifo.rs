@@ -245,7 +245,7 @@ async fn a_producer_with_a_frozen_snapshot_cannot_slip_an_unordered_item_into_a_
 async fn under_races_no_lane_is_out_of_order_and_none_stands_still() {
     const PRODUCERS: usize = 4;
     const WORKERS: usize = 6;
-    const EACH: usize = 60;
+    const EACH: usize = 30;
     let db = std::sync::Arc::new(TestDb::new().await);
     db.make_fifo("fifo", "continue").await;
     let mut tasks = JoinSet::new();
