@@ -190,23 +190,21 @@ async fn a_second_terminal_row_is_impossible_and_the_attempt_is_recorded() {
     .await;
     let error = db.complete("w", claimed[1].lease(), Outcome::Dispatched).await.unwrap_err();
     assert!(matches!(error, DbError::TerminalBlocked), "{error:?}");
-    let completions: Vec<_> =
-        claimed.iter().map(|item| Completion::new(item.lease(), Outcome::Dispatched)).collect();
-    let results: Vec<_> = db
-        .database
-        .executor()
-        .complete_batch("w", &completions)
-        .await
-        .unwrap()
-        .into_iter()
-        .map(|a| a.result)
+    // Given in another order than their ids: answered in the order given.
+    let completions: Vec<_> = [1, 2, 0]
+        .iter()
+        .map(|n: &usize| Completion::new(claimed[*n].lease(), Outcome::Dispatched))
         .collect();
+    let answers = db.database.executor().complete_batch("w", &completions).await.unwrap();
+    let order: Vec<_> = answers.iter().map(|answer| answer.outbox_id).collect();
+    assert_eq!(order, [ids[1], ids[2], ids[0]]);
+    let results: Vec<_> = answers.into_iter().map(|answer| answer.result).collect();
     assert!(
         matches!(
             results[..],
             [
-                CompletionResult::Recorded(_),
                 CompletionResult::TerminalBlocked,
+                CompletionResult::Recorded(_),
                 CompletionResult::Recorded(_)
             ]
         ),

@@ -21,7 +21,6 @@ DECLARE
     v_count  INT := cardinality(p_outbox_ids);
     v_single RECORD;
     v_constraint TEXT;
-    i        INT;
 BEGIN
     PERFORM symphony_internal.require_outbox_count('p_outbox_ids', coalesce(v_count, 0), 4096);
     PERFORM symphony_internal.require_outbox_id('p_worker_id', p_worker_id);
@@ -45,7 +44,9 @@ BEGIN
     EXCEPTION WHEN unique_violation THEN
         NULL; -- the backstop: some item has a terminal row already. Find out which, without losing the rest.
     END;
-    FOR i IN SELECT t.ordinal FROM unnest(p_outbox_ids) WITH ORDINALITY t(id, ordinal) ORDER BY t.id LOOP
+    -- All locks first and in outbox_id order; then the answers in the order given.
+    PERFORM FROM public.payment_outbox_pending p WHERE p.outbox_id = ANY (p_outbox_ids) ORDER BY p.outbox_id FOR UPDATE;
+    FOR i IN 1 .. v_count LOOP
         BEGIN
             SELECT * INTO v_single FROM symphony_internal.settle_payment_attempts(
                 p_worker_id, p_outbox_ids[i:i], p_lease_tokens[i:i], p_states[i:i], p_rail_references[i:i], p_rail_codes[i:i],

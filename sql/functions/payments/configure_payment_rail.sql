@@ -2,7 +2,7 @@
 --
 -- Moves    nothing
 -- Caller   symphony_operator, symphony_approver
--- Locks    the rail's row; to change the order, the whole pending table, waiting for open producers
+-- Locks    the rail's row; to change order or marking, the whole pending table, waiting at most 3 s
 -- Refuses  P7005 invalid argument, P7006 the order of a rail with pending items cannot change
 -- Why      items already queued were promised the order they were queued under. The table lock makes the
 --          check and the switch one moment for every producer and every claim.

@@ -2,7 +2,7 @@
 --
 -- Moves    nothing; above READ COMMITTED it may write the default row of a new rail
 -- Caller   enqueue functions
--- Locks    nothing at READ COMMITTED; above it, the rail's row for share
+-- Locks    nothing at READ COMMITTED; above it, the pending table for row changes, then the rail's row for share
 -- Refuses  40001 above READ COMMITTED, when the rail was configured after the snapshot: retry
 -- Why      whether a rail is FIFO is read by the statement that inserts. Under a frozen snapshot that read
 --          can be stale, and one unordered row in a FIFO lane breaks its order; a locking read cannot be.
