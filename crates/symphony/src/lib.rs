@@ -8,7 +8,11 @@
 //! - [`domain`]: the words — ids, payloads, states, outcomes. No I/O.
 //! - [`schema`]: the embedded `sql/` folder, its order and its hashes.
 //! - [`db`]: the only Rust that names SQL. One handle per role, one error enum, migrations, inspection.
+//! - [`money`]: checks on amounts, currencies and destinations. No I/O.
+//! - [`lanes`]: what a lane means by those. [`lanes::payments`] sends to rails.
 
 pub mod db;
 pub mod domain;
+pub mod lanes;
+pub mod money;
 pub mod schema;

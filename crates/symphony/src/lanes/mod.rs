@@ -1,0 +1,3 @@
+//! What each lane means by claim, dispatch and complete. The engine knows none of this.
+
+pub mod payments;

@@ -1,0 +1,3 @@
+//! The payment lane: items go to rails.
+
+pub mod rail;

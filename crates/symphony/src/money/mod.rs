@@ -1,0 +1,24 @@
+//! Checks on what a payment says. Pure functions: no I/O, no floats, and no error repeats the payload.
+
+/// Why a payment cannot be sent as it is. Never contains any of its data.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field} {problem}")]
+pub struct Defect {
+    /// Stable, for the ledger's `error_code`, such as `INVALID_AMOUNT`.
+    pub code: &'static str,
+    /// The field's path, such as `amount.value`.
+    pub field: &'static str,
+    /// What is wrong and what would be right.
+    pub problem: String,
+}
+
+/// A positive amount of a real currency, exact.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Amount {
+    /// As it was given, such as `10.00`.
+    pub value: String,
+    /// ISO 4217, such as `EUR`.
+    pub currency: String,
+    /// In the currency's smallest unit.
+    pub minor_units: u128,
+}
