@@ -9,10 +9,12 @@
 //! - [`schema`]: the embedded `sql/` folder, its order and its hashes.
 //! - [`db`]: the only Rust that names SQL. One handle per role, one error enum, migrations, inspection.
 //! - [`money`]: checks on amounts, currencies and destinations. No I/O.
+//! - [`engine`]: wake up, claim, dispatch, complete, renew, repair; for any lane.
 //! - [`lanes`]: what a lane means by those. [`lanes::payments`] sends to rails.
 
 pub mod db;
 pub mod domain;
+pub mod engine;
 pub mod lanes;
 pub mod money;
 pub mod schema;

@@ -14,7 +14,7 @@ CREATE OR REPLACE FUNCTION public.claim_outbox_batch(
 ) RETURNS TABLE (
     outbox_id UUID, lease_token UUID, lease_expires_at TIMESTAMPTZ, instruction_id TEXT, participant_id TEXT,
     sequence_id BIGINT, idempotency_key TEXT, rail_type TEXT, payload JSONB, attempt_count INT, must_inquire BOOLEAN,
-    next_attempt_at TIMESTAMPTZ, created_at TIMESTAMPTZ, redrive_no INT, traceparent TEXT
+    next_attempt_at TIMESTAMPTZ, created_at TIMESTAMPTZ, redrive_no INT, traceparent TEXT, ordered BOOLEAN
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 #variable_conflict use_column
@@ -118,7 +118,8 @@ BEGIN
                lease_expires_at = v_now + make_interval(secs => p_lease_seconds)
          WHERE p.outbox_id = ANY (v_ids)
         RETURNING p.outbox_id, p.lease_token, p.lease_expires_at, p.instruction_id, p.participant_id, p.sequence_id,
-                  p.idempotency_key, p.rail_type, p.attempt_count, p.must_inquire, p.next_attempt_at, p.created_at
+                  p.idempotency_key, p.rail_type, p.attempt_count, p.must_inquire, p.next_attempt_at, p.created_at,
+                  p.lane_position IS NOT NULL AND p.lane_position > 0 AS ordered
     ), narrative AS (
         INSERT INTO public.payment_outbox_events (event_type, outbox_id, worker_id, details)
         SELECT 'LEASE_CLAIMED', l.outbox_id, p_worker_id,
@@ -127,7 +128,7 @@ BEGIN
     )
     SELECT l.outbox_id, l.lease_token, l.lease_expires_at, l.instruction_id, l.participant_id, l.sequence_id,
            l.idempotency_key, l.rail_type, i.payload, l.attempt_count, l.must_inquire, l.next_attempt_at, l.created_at,
-           i.redrive_no, i.traceparent
+           i.redrive_no, i.traceparent, l.ordered
       FROM leased l
      CROSS JOIN LATERAL (SELECT x.payload, x.redrive_no, x.traceparent
                            FROM public.payment_outbox_instructions x WHERE x.outbox_id = l.outbox_id LIMIT 1) i

@@ -167,6 +167,22 @@ impl DbError {
     pub fn is_safe_to_repeat(&self) -> bool {
         matches!(self, Self::Retry { .. } | Self::NotCommitted)
     }
+
+    /// The database was away, out of resources, or did not say: the same call may be answered later. Whether
+    /// this one was carried out must be found out by whoever repeats it.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Retry { .. }
+            | Self::NotCommitted
+            | Self::CommitUnknown { .. }
+            | Self::Unreachable { .. } => true,
+            // Connection, resources, operator, system; and a standby that is not promoted yet.
+            Self::Refused { sqlstate, .. } => {
+                ["08", "53", "57", "58", "25006"].iter().any(|class| sqlstate.starts_with(class))
+            }
+            _ => false,
+        }
+    }
 }
 
 impl From<sqlx::Error> for DbError {

@@ -75,6 +75,8 @@ pub struct ClaimedItem {
     pub redrive_no: i32,
     /// W3C trace context.
     pub traceparent: Option<String>,
+    /// It stands in a strict order: when it ends, the next of its lane becomes due, without a hint.
+    pub ordered: bool,
 }
 
 impl ClaimedItem {
@@ -178,6 +180,17 @@ pub struct LateOutcome {
     pub event_no: i64,
     /// It contradicts the recorded outcome: raise an alarm.
     pub conflict: bool,
+}
+
+/// When an item may have been sent so far, by the database's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::FromRow)]
+pub struct SendHistory {
+    /// The item.
+    pub outbox_id: OutboxId,
+    /// Seconds since it was first claimed: the rail has known its key for at most this long.
+    pub first_claim_age_seconds: i64,
+    /// Seconds since its last outcome was written: nothing was sent for at least this long.
+    pub last_outcome_age_seconds: i64,
 }
 
 fn ids(leases: &[Lease]) -> Vec<OutboxId> {
@@ -381,6 +394,39 @@ impl Executor {
             .bind(late.latency_ms)
             .fetch_one(transaction.connection())
             .await?;
+        transaction.commit().await?;
+        Ok(recorded)
+    }
+
+    /// When this item may have been sent so far; `None` if it has no outcome yet.
+    pub async fn send_history(&self, item: OutboxId) -> Result<Option<SendHistory>, DbError> {
+        let mut transaction = self.database.begin(Role::Executor).await?;
+        let history = sqlx::query_as(
+            "SELECT a.outbox_id,
+                    ceil(extract(epoch FROM clock_timestamp() - min(coalesce(a.claimed_at, a.completed_at))))::bigint
+                        AS first_claim_age_seconds,
+                    floor(extract(epoch FROM clock_timestamp() - max(a.completed_at)))::bigint AS last_outcome_age_seconds
+               FROM public.payment_outbox_attempts a WHERE a.outbox_id = $1 GROUP BY a.outbox_id",
+        )
+        .bind(item)
+        .fetch_optional(transaction.connection())
+        .await?;
+        transaction.commit().await?;
+        Ok(history)
+    }
+
+    /// Which of these leases already have an outcome of their own in the ledger: a completion whose COMMIT got
+    /// no answer may have been written after all.
+    pub async fn recorded_under(&self, leases: &[Lease]) -> Result<Vec<OutboxId>, DbError> {
+        let mut transaction = self.database.begin(Role::Executor).await?;
+        let recorded = sqlx::query_scalar(
+            "SELECT a.outbox_id FROM unnest($1::uuid[], $2::uuid[]) l(outbox_id, lease_token)
+               JOIN public.payment_outbox_attempts a USING (outbox_id, lease_token) WHERE a.state <> 'ZOMBIE_REQUEUE'",
+        )
+        .bind(ids(leases))
+        .bind(tokens(leases))
+        .fetch_all(transaction.connection())
+        .await?;
         transaction.commit().await?;
         Ok(recorded)
     }

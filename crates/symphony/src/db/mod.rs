@@ -10,6 +10,7 @@ mod auditor;
 pub mod calls;
 mod error;
 mod executor;
+mod hints;
 mod ingest;
 pub mod inspect;
 pub mod migrate;
@@ -27,8 +28,9 @@ pub use auditor::{
 pub use error::DbError;
 pub use executor::{
     Claim, ClaimRequest, ClaimedItem, Completion, CompletionAnswer, CompletionResult, Executor,
-    LateOutcome, Lease, RepairedItem, SettledAttempt,
+    LateOutcome, Lease, RepairedItem, SendHistory, SettledAttempt,
 };
+pub use hints::{Heard, Hints};
 pub use ingest::{EnqueueAnswer, EnqueuedPayment, Ingest};
 pub use operator::{ActAnswer, LaneSettings, Operator, RailSettings, RedriveAnswer, SwitchAnswer};
 
@@ -51,12 +53,12 @@ pub enum Role {
 }
 
 impl Role {
-    fn set_local(self) -> &'static str {
+    fn begin(self) -> &'static str {
         match self {
-            Self::Ingest => "SET LOCAL ROLE symphony_ingest",
-            Self::Executor => "SET LOCAL ROLE symphony_executor",
-            Self::Operator => "SET LOCAL ROLE symphony_operator",
-            Self::Auditor => "SET LOCAL ROLE symphony_auditor",
+            Self::Ingest => "BEGIN; SET LOCAL ROLE symphony_ingest",
+            Self::Executor => "BEGIN; SET LOCAL ROLE symphony_executor",
+            Self::Operator => "BEGIN; SET LOCAL ROLE symphony_operator",
+            Self::Auditor => "BEGIN; SET LOCAL ROLE symphony_auditor",
         }
     }
 }
@@ -119,10 +121,11 @@ impl Database {
 
     /// Start a transaction that acts as one role.
     pub async fn begin(&self, role: Role) -> Result<RoleTransaction, DbError> {
-        let mut transaction = self.pool.begin().await?;
-        if self.roles == RoleSource::EachTransaction {
-            sqlx::query(role.set_local()).execute(&mut *transaction).await?;
-        }
+        // One round trip for both.
+        let transaction = match self.roles {
+            RoleSource::EachTransaction => self.pool.begin_with(role.begin()).await?,
+            RoleSource::Login => self.pool.begin().await?,
+        };
         Ok(RoleTransaction { transaction, pool: self.pool.clone() })
     }
 }

@@ -1,3 +1,452 @@
-//! The payment lane: items go to rails.
+//! The payment lane: items go to rails, and unknown outcomes are asked about before anything else.
+//!
+//! - [`rail`]: the contract between this lane and whatever moves the money.
+//! - `decide.rs`: what to do with a payment, as pure functions.
 
+mod decide;
 pub mod rail;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::db::{
+    ClaimRequest, ClaimedItem, Completion, CompletionResult, DbError, Executor, Lease,
+};
+use crate::domain::{AttemptState, Outcome};
+use crate::engine::{
+    Ask, Claimed, Completed, Dispatched, Group, Hold, Interruption, Lane, Point, Tally, Unsent,
+    gate,
+};
+use crate::money::{self, Defect};
+pub use decide::needs_marks;
+use decide::{Ages, Step};
+use rail::{Answer, Inquiry, Payment, Rail, Terms, Verdict};
+
+/// The longest pause a rail may ask for; the database takes no longer one.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// A rail with its bounds.
+pub struct RailSetup {
+    /// Its name, as payments carry it.
+    pub name: String,
+    /// The rail.
+    pub rail: Arc<dyn Rail>,
+    /// At most this many calls at once.
+    pub concurrency_max: usize,
+    /// Calls per second.
+    pub rate: Option<gate::RateSettings>,
+    /// When to leave it alone.
+    pub breaker: gate::BreakerSettings,
+}
+
+impl std::fmt::Debug for RailSetup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RailSetup").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Works payments on behalf of one worker.
+#[derive(Debug)]
+pub struct PaymentLane {
+    executor: Executor,
+    worker_id: String,
+    rails: BTreeMap<String, RailSetup>,
+}
+
+/// How one dispatch ended.
+#[derive(Debug)]
+pub struct Done {
+    completion: Completion,
+    /// Leave it to a person.
+    park: bool,
+    ordered: bool,
+}
+
+impl PaymentLane {
+    /// Work these rails, as this worker.
+    pub fn new(executor: Executor, worker_id: String, rails: Vec<RailSetup>) -> Self {
+        let rails = rails.into_iter().map(|rail| (rail.name.clone(), rail)).collect();
+        Self { executor, worker_id, rails }
+    }
+
+    /// Carry one out; the answer, and whether it goes to a person.
+    async fn carry_out(
+        &self,
+        item: &ClaimedItem,
+        rail: &dyn Rail,
+        hold: &Hold,
+    ) -> Result<(Answer, bool), Unsent> {
+        let terms = rail.terms();
+        let payment = match payment(item) {
+            Ok(payment) => payment,
+            Err(defect) => return Ok(invalid(&defect, item.must_inquire)),
+        };
+        let ages = if item.must_inquire { self.ages(item).await? } else { Ages::unsent() };
+        let mut step = decide::first_step(item.must_inquire, terms, ages);
+        if step == Step::Inquire {
+            let inquiry = inquire(rail, terms, &payment).await;
+            step = decide::after_inquiry(inquiry, terms, ages);
+        }
+        match step {
+            Step::Send => self.send(item, rail, terms, &payment, hold).await,
+            Step::Settle(answer) => Ok((answer, false)),
+            Step::Wait(left, reason) => {
+                let answer = Answer {
+                    error_code: Some("NOT_SETTLED_YET".to_owned()),
+                    message: Some(reason.to_owned()),
+                    retry_after: Some(left),
+                    ..Answer::new(Verdict::Unknown)
+                };
+                Ok((answer, false))
+            }
+            // Nothing is left to ask; a loop would end here too, and money is not looped over.
+            Step::Park(reason) => Ok((cannot_tell(reason), true)),
+            Step::Inquire => Ok((cannot_tell("the rail was asked and must be asked again"), true)),
+        }
+    }
+
+    async fn send(
+        &self,
+        item: &ClaimedItem,
+        rail: &dyn Rail,
+        terms: &Terms,
+        payment: &Payment,
+        hold: &Hold,
+    ) -> Result<(Answer, bool), Unsent> {
+        if let Err(defect) = rail.validate(payment) {
+            return Ok(invalid(&defect, item.must_inquire));
+        }
+        let marks = decide::needs_marks(terms);
+        if marks {
+            let marked = self.executor.mark_sending(&self.worker_id, &[item.lease()]).await;
+            match marked.map(|marks| marks.first().is_some_and(|(_, marked)| *marked)) {
+                Ok(true) => {}
+                Ok(false) => return Err(Unsent::LeaseLost),
+                // It may be marked: then its lease runs out and a person is asked. It is not sent, in any case.
+                Err(_) => return Err(Unsent::Undecided),
+            }
+        }
+        if let Err(unsent) = hold.begin_sending(terms.timeout) {
+            if !marks {
+                return Err(unsent);
+            }
+            // Marked, so it cannot be given back as unsent; but this worker knows that it was not.
+            let answer = Answer {
+                error_code: Some("NOT_SENT".to_owned()),
+                message: Some("the lease would not have outlived the call".to_owned()),
+                retry_after: Some(Duration::ZERO),
+                ..Answer::new(Verdict::Retryable)
+            };
+            return Ok((answer, false));
+        }
+        hold.at(Point::BeforeSend);
+        let answer = match tokio::time::timeout(terms.timeout, rail.dispatch(payment)).await {
+            Ok(answer) => answer,
+            Err(_) => Answer::trouble(
+                Verdict::Unknown,
+                "TIMEOUT",
+                format!("no answer within {} ms", terms.timeout.as_millis()),
+            ),
+        };
+        hold.at(Point::AfterSend);
+        let park = decide::parks_at_once(answer.verdict, terms);
+        Ok((answer, park))
+    }
+
+    /// When this item may have been sent so far, by the database's clock.
+    async fn ages(&self, item: &ClaimedItem) -> Result<Ages, Unsent> {
+        match self.executor.send_history(item.outbox_id).await {
+            Ok(Some(history)) => Ok(Ages {
+                key_at_most: seconds(history.first_claim_age_seconds),
+                quiet_at_least: seconds(history.last_outcome_age_seconds),
+            }),
+            // Nothing on record: the most careful assumption.
+            Ok(None) => Ok(Ages { key_at_most: Duration::MAX / 2, quiet_at_least: Duration::ZERO }),
+            Err(error) => {
+                tracing::warn!(outbox_id = %item.outbox_id, code = error.code(), %error, "its history could not be read");
+                Err(Unsent::Undecided)
+            }
+        }
+    }
+}
+
+impl Ages {
+    fn unsent() -> Self {
+        Self { key_at_most: Duration::ZERO, quiet_at_least: Duration::ZERO }
+    }
+}
+
+fn seconds(count: i64) -> Duration {
+    Duration::from_secs(u64::try_from(count).unwrap_or(0))
+}
+
+fn payment(item: &ClaimedItem) -> Result<Payment, Defect> {
+    Ok(Payment {
+        key: item.outbox_id,
+        instruction_id: item.instruction_id.clone(),
+        participant_id: item.participant_id.clone(),
+        sequence_id: item.sequence_id,
+        rail_type: item.rail_type.clone(),
+        amount: money::read_amount(&item.payload.0)?,
+        payload: item.payload.0.clone(),
+        traceparent: item.traceparent.clone(),
+    })
+}
+
+async fn inquire(rail: &dyn Rail, terms: &Terms, payment: &Payment) -> Inquiry {
+    match tokio::time::timeout(terms.inquiry_timeout, rail.inquire(payment)).await {
+        Ok(inquiry) => inquiry,
+        Err(_) => Inquiry::Unclear(Answer::trouble(
+            Verdict::Unknown,
+            "INQUIRY_TIMEOUT",
+            format!("no answer within {} ms", terms.inquiry_timeout.as_millis()),
+        )),
+    }
+}
+
+/// What cannot be sent as it is. FAILED means that the money did not move: only what was never sent may be.
+fn invalid(defect: &Defect, maybe_sent: bool) -> (Answer, bool) {
+    let verdict = if maybe_sent { Verdict::Unknown } else { Verdict::Refused };
+    let answer = Answer {
+        error_code: Some(defect.code.to_owned()),
+        message: Some(defect.to_string()),
+        ..Answer::new(verdict)
+    };
+    (answer, maybe_sent)
+}
+
+fn cannot_tell(reason: &str) -> Answer {
+    Answer {
+        error_code: Some("CANNOT_BE_SETTLED".to_owned()),
+        message: Some(reason.to_owned()),
+        ..Answer::new(Verdict::Unknown)
+    }
+}
+
+fn done(item: &ClaimedItem, answer: Answer, park: bool, took: Duration) -> Done {
+    let retry_delay = answer.retry_after.map(|pause| pause.min(RETRY_AFTER_MAX));
+    Done {
+        completion: Completion {
+            lease: item.lease(),
+            outcome: decide::outcome(answer.verdict),
+            rail_reference: answer.reference.map(storable),
+            rail_code: answer.code.map(storable),
+            error_code: answer.error_code.map(storable),
+            error_message: answer.message.map(storable),
+            latency_ms: i32::try_from(took.as_millis()).ok(),
+            retry_delay_seconds: retry_delay.and_then(|pause| {
+                i32::try_from(pause.as_secs() + u64::from(pause.subsec_nanos() > 0)).ok()
+            }),
+        },
+        park,
+        ordered: item.ordered,
+    }
+}
+
+/// PostgreSQL cannot store NUL; whatever a rail said, its outcome must be writable.
+fn storable(text: String) -> String {
+    if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
+}
+
+fn tally(outcome: Outcome, state: AttemptState, parked: bool) -> Tally {
+    match state {
+        _ if parked => Tally::Parked,
+        AttemptState::Dispatched => Tally::Dispatched,
+        AttemptState::Failed => Tally::Failed,
+        AttemptState::Retryable | AttemptState::ZombieRequeue | AttemptState::Dispatching => {
+            if outcome == Outcome::Unknown { Tally::Unknown } else { Tally::Retryable }
+        }
+    }
+}
+
+impl Lane for PaymentLane {
+    type Work = ClaimedItem;
+    type Lease = Lease;
+    type Done = Done;
+
+    fn name(&self) -> &'static str {
+        "payments"
+    }
+
+    fn worker_id(&self) -> &str {
+        &self.worker_id
+    }
+
+    fn channel(&self) -> &'static str {
+        "outbox_pending"
+    }
+
+    fn groups(&self) -> Vec<Group> {
+        self.rails
+            .values()
+            .map(|setup| Group {
+                name: setup.name.clone(),
+                concurrency_max: setup.concurrency_max,
+                call_limit: setup.rail.terms().timeout,
+                rate: setup.rate,
+                breaker: setup.breaker,
+            })
+            .collect()
+    }
+
+    fn lease(work: &ClaimedItem) -> Lease {
+        work.lease()
+    }
+
+    fn lease_of(done: &Done) -> Lease {
+        done.completion.lease
+    }
+
+    async fn claim(&self, ask: &Ask<'_>) -> Result<Claimed<ClaimedItem>, DbError> {
+        let works = self
+            .executor
+            .claim(&ClaimRequest {
+                worker_id: &self.worker_id,
+                batch_size: i32::try_from(ask.items_max).unwrap_or(i32::MAX),
+                lease_seconds: i32::try_from(ask.lease.as_secs()).unwrap_or(i32::MAX),
+                rails: Some(&[ask.group.to_owned()]),
+                due_from: ask.due_from,
+            })
+            .await?;
+        let through = works.last().map(|item| item.next_attempt_at);
+        Ok(Claimed { works, through })
+    }
+
+    async fn dispatch(&self, item: &ClaimedItem, hold: &Hold) -> Dispatched<Done> {
+        let Some(setup) = self.rails.get(&item.rail_type) else {
+            return Dispatched::Unsent(Unsent::Undecided);
+        };
+        let started = Instant::now();
+        match self.carry_out(item, setup.rail.as_ref(), hold).await {
+            Ok((answer, park)) => {
+                let trouble = answer.trouble;
+                if answer.verdict == Verdict::Unknown {
+                    tracing::warn!(lane = "payments", outbox_id = %item.outbox_id, rail = item.rail_type,
+                        rail_code = answer.code.as_deref(), error_code = answer.error_code.as_deref(), park, "the outcome is unknown");
+                }
+                Dispatched::Done { done: done(item, answer, park, started.elapsed()), trouble }
+            }
+            Err(unsent) => Dispatched::Unsent(unsent),
+        }
+    }
+
+    fn interrupted(&self, item: &ClaimedItem, why: Interruption) -> Done {
+        let (error_code, message) = match why {
+            Interruption::Panicked => ("PANIC", "the rail's code panicked; the request may have left"),
+            Interruption::Shutdown => {
+                ("SHUTDOWN", "the worker had to stop before the rail answered; the request may have left")
+            }
+        };
+        let answer = Answer::trouble(Verdict::Unknown, error_code, message);
+        let park = self
+            .rails
+            .get(&item.rail_type)
+            .is_some_and(|setup| decide::parks_at_once(Verdict::Unknown, setup.rail.terms()));
+        done(item, answer, park, Duration::ZERO)
+    }
+
+    async fn complete(&self, outcomes: &[Done]) -> Result<Vec<Completed>, DbError> {
+        let batch: Vec<Completion> =
+            outcomes.iter().filter(|done| !done.park).map(|done| done.completion.clone()).collect();
+        let mut batch_answers = if batch.is_empty() {
+            Vec::new().into_iter()
+        } else {
+            self.executor.complete_batch(&self.worker_id, &batch).await?.into_iter()
+        };
+        let mut answers = Vec::with_capacity(outcomes.len());
+        for done in outcomes {
+            let result = if done.park {
+                match self.executor.park_unknown(&self.worker_id, &done.completion).await {
+                    Ok(settled) => Some(CompletionResult::Recorded(settled)),
+                    Err(DbError::LeaseLost { .. }) => Some(CompletionResult::LeaseLost),
+                    Err(DbError::TerminalExists { .. }) => Some(CompletionResult::TerminalExists),
+                    Err(error) => return Err(error),
+                }
+            } else {
+                batch_answers.next().map(|answer| answer.result)
+            };
+            answers.push(match result {
+                Some(CompletionResult::Recorded(settled)) => Completed::Recorded {
+                    tally: tally(done.completion.outcome, settled.state, settled.parked),
+                    successor: done.ordered,
+                },
+                Some(CompletionResult::TerminalExists | CompletionResult::LeaseLost) => Completed::Late,
+                refused @ (Some(
+                    CompletionResult::InvalidState
+                    | CompletionResult::TerminalBlocked
+                    | CompletionResult::Integrity,
+                )
+                | None) => {
+                    tracing::error!(lane = "payments", outbox_id = %done.completion.lease.outbox_id,
+                        result = ?refused, event = "INTEGRITY_ALARM", "the database refused an outcome");
+                    Completed::Alarm
+                }
+            });
+        }
+        self.recognise_own(outcomes, &mut answers).await?;
+        Ok(answers)
+    }
+
+    async fn keep_evidence(&self, done: &Done) -> Result<bool, DbError> {
+        let late = self.executor.record_late_outcome(&self.worker_id, &done.completion).await?;
+        let outbox_id = done.completion.lease.outbox_id;
+        if late.conflict {
+            tracing::error!(lane = "payments", %outbox_id, event = "LATE_OUTCOME_CONFLICT",
+                "a late outcome contradicts the ledger: money may have moved twice, or although FAILED says it did not");
+        } else {
+            tracing::warn!(lane = "payments", %outbox_id, event = "CONCURRENCY_EVENT",
+                "the lease was lost before the outcome was written; it is kept as evidence");
+        }
+        Ok(late.conflict)
+    }
+
+    async fn renew(&self, leases: &[Lease], lease: Duration) -> Result<Vec<(Lease, bool)>, DbError> {
+        let seconds = i32::try_from(lease.as_secs()).unwrap_or(i32::MAX);
+        let answers = self.executor.renew(&self.worker_id, leases, seconds).await?;
+        Ok(leases.iter().copied().zip(answers.into_iter().map(|(_, until)| until.is_some())).collect())
+    }
+
+    async fn give_back(&self, leases: &[Lease]) -> Result<(), DbError> {
+        self.executor.return_unsent(&self.worker_id, leases).await.map(|_| ())
+    }
+
+    async fn repair(&self, items_max: usize) -> Result<Vec<String>, DbError> {
+        let items_max = i32::try_from(items_max).unwrap_or(i32::MAX);
+        let repaired = self.executor.repair(&self.worker_id, items_max).await?;
+        Ok(repaired.into_iter().map(|item| item.outbox_id.to_string()).collect())
+    }
+}
+
+impl PaymentLane {
+    /// An outcome refused as late may be our own, written by a COMMIT whose answer was lost.
+    async fn recognise_own(
+        &self,
+        outcomes: &[Done],
+        answers: &mut [Completed],
+    ) -> Result<(), DbError> {
+        let late: Vec<Lease> = outcomes
+            .iter()
+            .zip(answers.iter())
+            .filter(|(_, answer)| **answer == Completed::Late)
+            .map(|(done, _)| done.completion.lease)
+            .collect();
+        if late.is_empty() {
+            return Ok(());
+        }
+        let own = self.executor.recorded_under(&late).await?;
+        for (done, answer) in outcomes.iter().zip(answers) {
+            if *answer == Completed::Late && own.contains(&done.completion.lease.outbox_id) {
+                let tally = match done.completion.outcome {
+                    Outcome::Dispatched => Tally::Dispatched,
+                    Outcome::Failed => Tally::Failed,
+                    Outcome::Retryable => Tally::Retryable,
+                    Outcome::Unknown if done.park => Tally::Parked,
+                    Outcome::Unknown => Tally::Unknown,
+                };
+                *answer = Completed::Recorded { tally, successor: done.ordered };
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,75 @@
+//! Hints that work was committed: LISTEN on a connection of its own, a probe that proves hints really arrive,
+//! and the lock that elects who follows them. All of it may fail without anything being lost: polling decides.
+
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
+
+use super::{Database, DbError};
+
+/// The first half of the doormen's advisory locks: "symp", so that others' locks are not met by accident.
+const DOORMAN_LOCK_CLASS: i32 = 0x7379_6d70;
+
+/// One connection that listens.
+#[derive(Debug)]
+pub struct Hints {
+    listener: PgListener,
+    probe_channel: String,
+}
+
+/// What was heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heard {
+    /// Somebody committed work.
+    Work,
+    /// Our own probe came back.
+    Probe,
+    /// The connection was lost and made anew: hints may have been missed, and a lock is gone.
+    Gap,
+}
+
+impl Hints {
+    /// Listen on a lane's channel, and on one of our own for probes.
+    pub async fn connect(
+        options: PgConnectOptions,
+        channel: &str,
+        probe_channel: &str,
+    ) -> Result<Self, DbError> {
+        let pool = PgPoolOptions::new()
+            .max_connections(1)
+            .max_lifetime(None)
+            .idle_timeout(None)
+            .acquire_timeout(Duration::from_secs(10))
+            .connect_with(options)
+            .await?;
+        let mut listener = PgListener::connect_with(&pool).await?;
+        listener.listen_all([channel, probe_channel]).await?;
+        Ok(Self { listener, probe_channel: probe_channel.to_owned() })
+    }
+
+    /// Wait for the next hint. Safe to drop half way.
+    pub async fn next(&mut self) -> Result<Heard, DbError> {
+        Ok(match self.listener.try_recv().await? {
+            None => Heard::Gap,
+            Some(notification) if notification.channel() == self.probe_channel => Heard::Probe,
+            Some(_) => Heard::Work,
+        })
+    }
+
+    /// Become the one that follows hints at once, if nobody is. Held as long as this connection.
+    pub async fn try_become_doorman(&mut self, key: &str) -> Result<bool, DbError> {
+        Ok(sqlx::query_scalar("SELECT pg_try_advisory_lock($1, hashtext($2))")
+            .bind(DOORMAN_LOCK_CLASS)
+            .bind(key)
+            .fetch_one(&mut self.listener)
+            .await?)
+    }
+}
+
+impl Database {
+    /// Send a probe, over another connection than the one that listens.
+    pub async fn send_probe(&self, probe_channel: &str) -> Result<(), DbError> {
+        sqlx::query("SELECT pg_notify($1, '')").bind(probe_channel).execute(self.pool()).await?;
+        Ok(())
+    }
+}

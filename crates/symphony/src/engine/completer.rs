@@ -1,0 +1,205 @@
+//! Outcomes are gathered and written in batches, again and again until the database has answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc};
+
+use super::{Completed, Lane, Point, Shared, Tally, puller};
+use crate::db::DbError;
+
+/// The pause before the first repetition; doubled each time, up to the longest.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_LONGEST: Duration = Duration::from_secs(2);
+
+/// What to do after a failed write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// The database was away or did not answer: the same again. If it was written after all, the lane finds its
+    /// own rows.
+    Repeat,
+    /// One of them is refused and takes the others with it: halve, until it is alone.
+    Halve,
+    /// Alone and refused: leave it to its lease, and raise an alarm.
+    GiveUp,
+}
+
+fn after_failure(error: &DbError, items: usize) -> Next {
+    if error.is_passing() {
+        Next::Repeat
+    } else if items > 1 {
+        Next::Halve
+    } else {
+        Next::GiveUp
+    }
+}
+
+/// Write outcomes until there are no more to come.
+pub(super) async fn complete<L: Lane>(
+    shared: Arc<Shared<L>>,
+    mut done: mpsc::UnboundedReceiver<(usize, L::Done)>,
+    let_go: Arc<Notify>,
+) {
+    let items_max = shared.settings.batch_items_max;
+    let mut gathered = Vec::with_capacity(items_max);
+    while done.recv_many(&mut gathered, items_max).await > 0 {
+        // While more is under way, a moment's wait makes one batch of many.
+        if gathered.len() < items_max && shared.holds.len() > gathered.len() {
+            tokio::time::sleep(shared.settings.gather).await;
+            while gathered.len() < items_max
+                && let Ok(one) = done.try_recv()
+            {
+                gathered.push(one);
+            }
+        }
+        shared.points.reach(Point::BeforeComplete);
+        let (groups, outcomes): (Vec<_>, Vec<_>) = gathered.drain(..).unzip();
+        let answers = write(&shared, &outcomes).await;
+        for ((answer, group), outcome) in answers.iter().zip(&groups).zip(&outcomes) {
+            account(&shared, *group, *answer, outcome).await;
+        }
+        let leases: Vec<_> = outcomes.iter().map(L::lease_of).collect();
+        let_go_of(&shared, &groups, &leases, &let_go);
+    }
+}
+
+/// Write a batch, whatever it takes. One answer each.
+async fn write<L: Lane>(shared: &Shared<L>, outcomes: &[L::Done]) -> Vec<Completed> {
+    let mut pause = PAUSE_FIRST;
+    let mut answers = Vec::with_capacity(outcomes.len());
+    // Parts still to be written, the next one last.
+    let mut parts = vec![outcomes];
+    while let Some(part) = parts.pop() {
+        let error = match shared.lane.complete(part).await {
+            Ok(part_answers) => {
+                answers.extend(part_answers);
+                continue;
+            }
+            Err(error) => error,
+        };
+        shared.metrics.database_errors.add(1);
+        tracing::warn!(lane = shared.lane.name(), code = error.code(), %error, outcomes = part.len(), "outcomes were not written");
+        match after_failure(&error, part.len()) {
+            Next::Repeat => {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(PAUSE_LONGEST);
+                parts.push(part);
+            }
+            Next::Halve => {
+                let (first, second) = part.split_at(part.len() / 2);
+                parts.extend([second, first]);
+            }
+            Next::GiveUp => answers.push(Completed::Alarm),
+        }
+    }
+    answers
+}
+
+async fn account<L: Lane>(shared: &Shared<L>, group: usize, answer: Completed, outcome: &L::Done) {
+    let metrics = &shared.metrics;
+    match answer {
+        Completed::Recorded { tally, successor } => {
+            match tally {
+                Tally::Dispatched => metrics.dispatched.add(1),
+                Tally::Retryable => metrics.retryable.add(1),
+                Tally::Failed => metrics.failed.add(1),
+                Tally::Unknown => {
+                    metrics.retryable.add(1);
+                    metrics.unknown.add(1);
+                }
+                Tally::Parked => {
+                    metrics.retryable.add(1);
+                    metrics.parked.add(1);
+                }
+            }
+            if successor && let Some(group) = shared.groups.get(group) {
+                group.successor.notify_one();
+            }
+        }
+        Completed::Late => {
+            metrics.leases_lost.add(1);
+            keep_evidence(shared, outcome).await;
+        }
+        Completed::Alarm => metrics.integrity_alarms.add(1),
+    }
+}
+
+/// Nothing learnt is thrown away: an outcome that came too late is kept beside the ledger.
+async fn keep_evidence<L: Lane>(shared: &Shared<L>, outcome: &L::Done) {
+    let mut pause = PAUSE_FIRST;
+    loop {
+        match shared.lane.keep_evidence(outcome).await {
+            Ok(conflict) => {
+                shared.metrics.late_outcomes.add(1);
+                shared.metrics.late_conflicts.add(usize::from(conflict));
+                return;
+            }
+            Err(error) if after_failure(&error, 1) == Next::Repeat => {
+                shared.metrics.database_errors.add(1);
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(PAUSE_LONGEST);
+            }
+            Err(error) => {
+                shared.metrics.integrity_alarms.add(1);
+                tracing::error!(lane = shared.lane.name(), code = error.code(), %error, "a late outcome could not be kept");
+                return;
+            }
+        }
+    }
+}
+
+/// Give back what was never sent.
+pub(super) async fn give_back<L: Lane>(
+    shared: Arc<Shared<L>>,
+    mut unsent: mpsc::UnboundedReceiver<(usize, L::Lease)>,
+    let_go: Arc<Notify>,
+) {
+    let items_max = shared.settings.batch_items_max;
+    let mut gathered = Vec::with_capacity(items_max);
+    while unsent.recv_many(&mut gathered, items_max).await > 0 {
+        let (groups, leases): (Vec<_>, Vec<_>) = gathered.drain(..).unzip();
+        match shared.lane.give_back(&leases).await {
+            Ok(()) => shared.metrics.returned_unsent.add(leases.len()),
+            Err(error) => {
+                // Not repeated: their leases run out by themselves.
+                shared.metrics.database_errors.add(1);
+                tracing::warn!(lane = shared.lane.name(), code = error.code(), %error, "unsent items were not given back");
+            }
+        }
+        let_go_of(&shared, &groups, &leases, &let_go);
+    }
+}
+
+fn let_go_of<L: Lane>(shared: &Shared<L>, groups: &[usize], leases: &[L::Lease], let_go: &Notify) {
+    shared.holds.remove(leases.iter());
+    shared.metrics.held_items.set(shared.holds.len() as u64);
+    for index in 0..shared.groups.len() {
+        puller::release(shared, index, groups.iter().filter(|group| **group == index).count());
+    }
+    let_go.notify_one();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_database_that_did_not_answer_is_asked_the_same_again() {
+        let text = String::new;
+        for (error, items, next) in [
+            (DbError::Unreachable { message: text() }, 500, Next::Repeat),
+            (DbError::NotCommitted, 1, Next::Repeat),
+            (DbError::CommitUnknown { xid: text() }, 500, Next::Repeat),
+            (DbError::Retry { sqlstate: text() }, 500, Next::Repeat),
+            (DbError::Refused { sqlstate: "53100".into(), message: text() }, 1, Next::Repeat),
+            (DbError::Refused { sqlstate: "25006".into(), message: text() }, 1, Next::Repeat),
+            (DbError::Refused { sqlstate: "22000".into(), message: text() }, 1, Next::GiveUp),
+            (DbError::InvalidArgument { message: text() }, 500, Next::Halve),
+            (DbError::InvalidArgument { message: text() }, 1, Next::GiveUp),
+            (DbError::LeaseLost { message: text() }, 1, Next::GiveUp),
+            (DbError::NulCharacter, 2, Next::Halve),
+        ] {
+            assert_eq!(after_failure(&error, items), next, "{error:?} of {items}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Hints: heard on a connection of their own, proved by a probe, followed at once by one worker per group.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use sqlx::postgres::PgConnectOptions;
+
+use super::pacer::between;
+use super::{Lane, Shared, jitter};
+use crate::db::{DbError, Heard, Hints};
+
+/// How often to prove that hints arrive.
+const PROBE_EVERY: Duration = Duration::from_secs(20);
+/// How long a probe may take before the connection is made anew.
+const PROBE_LIMIT: Duration = Duration::from_secs(5);
+/// How often to try to become a doorman.
+const DOORMAN_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
+/// The pause before connecting again.
+const RECONNECT: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
+
+/// Listen for ever; polling goes on meanwhile, so nothing depends on this.
+pub(super) async fn listen<L: Lane>(shared: Arc<Shared<L>>, options: PgConnectOptions) {
+    loop {
+        let ended = listen_once(&shared, &options).await;
+        shared.metrics.listener_up.set(0);
+        resign(&shared);
+        if let Err(error) = ended {
+            shared.metrics.database_errors.add(1);
+            tracing::warn!(lane = shared.lane.name(), code = error.code(), %error,
+                "hints do not arrive; polling goes on, and listening is tried again");
+        }
+        tokio::time::sleep(between(RECONNECT, jitter())).await;
+    }
+}
+
+async fn listen_once<L: Lane>(
+    shared: &Arc<Shared<L>>,
+    options: &PgConnectOptions,
+) -> Result<(), DbError> {
+    let probe_channel = format!("symphony_probe_{:016x}", jitter());
+    let mut hints = Hints::connect(options.clone(), shared.lane.channel(), &probe_channel).await?;
+    // Whatever was committed before the LISTEN was not heard.
+    wake_all(shared);
+    let mut probe = Probe { sent: None, next: Instant::now() };
+    let mut next_election = Instant::now();
+    loop {
+        tokio::select! {
+            heard = hints.next() => match heard? {
+                Heard::Work => wake_all(shared),
+                Heard::Probe => {
+                    probe = Probe { sent: None, next: Instant::now() + PROBE_EVERY };
+                    if shared.metrics.listener_up.get() == 0 {
+                        shared.metrics.listener_up.set(1);
+                        tracing::info!(lane = shared.lane.name(), "hints arrive");
+                    }
+                }
+                Heard::Gap => return Ok(()),
+            },
+            () = tokio::time::sleep_until(probe.wakes_at().min(next_election).into()) => {}
+        }
+        let now = Instant::now();
+        if probe.wakes_at() <= now {
+            if probe.sent.is_some() {
+                tracing::warn!(lane = shared.lane.name(),
+                    "a probe was not heard: is LISTEN going through a transaction pooler? set database.listen_url");
+                return Ok(());
+            }
+            shared.database.send_probe(&probe_channel).await?;
+            probe.sent = Some(now);
+        }
+        if next_election <= now {
+            stand_for_election(shared, &mut hints).await?;
+            next_election = now + between(DOORMAN_EVERY, jitter());
+        }
+    }
+}
+
+/// The proof that hints arrive: a message to ourselves, over another connection.
+struct Probe {
+    sent: Option<Instant>,
+    next: Instant,
+}
+
+impl Probe {
+    fn wakes_at(&self) -> Instant {
+        self.sent.map_or(self.next, |sent| sent + PROBE_LIMIT)
+    }
+}
+
+/// For each group nobody follows hints for yet, become the one who does.
+async fn stand_for_election<L: Lane>(
+    shared: &Shared<L>,
+    hints: &mut Hints,
+) -> Result<(), DbError> {
+    for group in &shared.groups {
+        if !group.doorman.load(Ordering::Acquire) {
+            let key = format!("{}/{}", shared.lane.name(), group.settings.name);
+            if hints.try_become_doorman(&key).await? {
+                group.doorman.store(true, Ordering::Release);
+                shared.metrics.doorman.set(1);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn resign<L: Lane>(shared: &Shared<L>) {
+    shared.metrics.doorman.set(0);
+    for group in &shared.groups {
+        group.doorman.store(false, Ordering::Release);
+    }
+}
+
+fn wake_all<L: Lane>(shared: &Shared<L>) {
+    for group in &shared.groups {
+        group.hint.notify_one();
+    }
+}

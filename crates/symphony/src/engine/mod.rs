@@ -1,0 +1,396 @@
+//! The engine: wake up, claim, dispatch, complete, renew, repair — for any lane.
+//!
+//! It knows leases and time, not payments. What the words mean is the lane's business ([`Lane`]); what is true is
+//! the database's. Layout, in the order of an item's way:
+//! - [`listener`](self): hints that work was committed, and who follows them (`listener.rs`);
+//! - `pacer.rs`: when to claim next (pure), `gate.rs`: how much a destination can take (pure);
+//! - `puller.rs`: claims for one group and starts dispatches, within bounds;
+//! - `holds.rs`: what is held, and how long (pure but for a clock);
+//! - `completer.rs`: outcomes are gathered and written, again and again until the database has answered;
+//! - `keeper.rs`: renewal and repair.
+//!
+//! A worker may die at any line of this: whatever it held comes back through its lease.
+
+mod completer;
+pub mod gate;
+mod holds;
+mod keeper;
+mod listener;
+mod metrics;
+mod pacer;
+mod puller;
+mod settings;
+
+use std::fmt;
+use std::future::Future;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use sqlx::postgres::PgConnectOptions;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use crate::db::{Database, DbError};
+use holds::Holds;
+pub use holds::{Hold, Unsent};
+pub use metrics::{Counter, Gauge, Histogram, LATENCY_BOUNDS_MS, LaneMetrics};
+use puller::Room;
+pub use settings::{Contradiction, EngineSettings, Group, check};
+
+/// What a lane means by claim, dispatch and complete.
+pub trait Lane: Send + Sync + 'static {
+    /// One leased unit of work.
+    type Work: Send + Sync + 'static;
+    /// The proof that it is held.
+    type Lease: Copy + Eq + Hash + Send + Sync + 'static;
+    /// How it ended, to be written down.
+    type Done: Send + Sync + 'static;
+
+    /// The lane's name in logs and metrics.
+    fn name(&self) -> &'static str;
+    /// Who works: unique per incarnation, see [`new_worker_id`].
+    fn worker_id(&self) -> &str;
+    /// Where hints come in.
+    fn channel(&self) -> &'static str;
+    /// Its destinations, each claimed on its own.
+    fn groups(&self) -> Vec<Group>;
+    /// The lease of a piece of work.
+    fn lease(work: &Self::Work) -> Self::Lease;
+    /// The lease of an outcome.
+    fn lease_of(done: &Self::Done) -> Self::Lease;
+
+    /// Lease what is due.
+    fn claim(
+        &self,
+        request: &Ask<'_>,
+    ) -> impl Future<Output = Result<Claimed<Self::Work>, DbError>> + Send;
+
+    /// Carry one out. Call [`Hold::begin_sending`] before the first byte leaves.
+    fn dispatch(
+        &self,
+        work: &Self::Work,
+        hold: &Hold,
+    ) -> impl Future<Output = Dispatched<Self::Done>> + Send;
+
+    /// A dispatch ended without an answer of its own after it may have sent something.
+    fn interrupted(&self, work: &Self::Work, why: Interruption) -> Self::Done;
+
+    /// Write outcomes down; one answer each, in the order given. Called again if the database did not answer.
+    fn complete(
+        &self,
+        done: &[Self::Done],
+    ) -> impl Future<Output = Result<Vec<Completed>, DbError>> + Send;
+
+    /// Keep an outcome whose lease was lost as evidence. Answers whether it contradicts the ledger.
+    fn keep_evidence(
+        &self,
+        done: &Self::Done,
+    ) -> impl Future<Output = Result<bool, DbError>> + Send;
+
+    /// Extend leases; answers which are still held.
+    fn renew(
+        &self,
+        leases: &[Self::Lease],
+        lease: Duration,
+    ) -> impl Future<Output = Result<Vec<(Self::Lease, bool)>, DbError>> + Send;
+
+    /// Give back what was never sent.
+    fn give_back(
+        &self,
+        leases: &[Self::Lease],
+    ) -> impl Future<Output = Result<(), DbError>> + Send;
+
+    /// End expired leases of lost workers; answers the ids of the items.
+    fn repair(
+        &self,
+        items_max: usize,
+    ) -> impl Future<Output = Result<Vec<String>, DbError>> + Send;
+}
+
+/// What to claim.
+#[derive(Debug)]
+pub struct Ask<'a> {
+    /// For which destination.
+    pub group: &'a str,
+    /// At most this many.
+    pub items_max: usize,
+    /// For how long.
+    pub lease: Duration,
+    /// Look only at or after this due time; `None` for everything.
+    pub due_from: Option<DateTime<Utc>>,
+}
+
+/// What a claim brought, in order.
+#[derive(Debug)]
+pub struct Claimed<W> {
+    /// The work.
+    pub works: Vec<W>,
+    /// The due time of the last one.
+    pub through: Option<DateTime<Utc>>,
+}
+
+/// How a dispatch ended.
+#[derive(Debug)]
+pub enum Dispatched<D> {
+    /// There is an outcome to write. `trouble`: the destination itself is unwell.
+    Done {
+        /// The outcome.
+        done: D,
+        /// For the circuit breaker.
+        trouble: bool,
+    },
+    /// Nothing left the process.
+    Unsent(Unsent),
+}
+
+/// Why a dispatch has no answer of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interruption {
+    /// It panicked.
+    Panicked,
+    /// The worker's time to stop was up.
+    Shutdown,
+}
+
+/// What became of one outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Completed {
+    /// It is in the ledger.
+    Recorded {
+        /// How it was counted.
+        tally: Tally,
+        /// The next of its order is due now.
+        successor: bool,
+    },
+    /// The lease had passed to another: keep it as evidence.
+    Late,
+    /// The database refused it for a reason that should be impossible.
+    Alarm,
+}
+
+/// What the ledger now says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tally {
+    /// It was carried out.
+    Dispatched,
+    /// It will be tried again.
+    Retryable,
+    /// Nobody knows; it will be asked about.
+    Unknown,
+    /// It failed for good.
+    Failed,
+    /// It waits for a person.
+    Parked,
+}
+
+/// Named points of an item's way, where tests kill the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Point {
+    /// The claim has committed, nothing is started.
+    AfterClaim,
+    /// The lease was checked, the first byte is about to leave.
+    BeforeSend,
+    /// The destination has answered, nobody was told.
+    AfterSend,
+    /// The outcomes are gathered, about to be written.
+    BeforeComplete,
+}
+
+impl Point {
+    /// All of them.
+    pub const ALL: [Self; 4] =
+        [Self::AfterClaim, Self::BeforeSend, Self::AfterSend, Self::BeforeComplete];
+
+    /// The point's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AfterClaim => "after_claim",
+            Self::BeforeSend => "before_send",
+            Self::AfterSend => "after_send",
+            Self::BeforeComplete => "before_complete",
+        }
+    }
+}
+
+/// What happens at each [`Point`]: nothing, except in tests.
+#[derive(Clone, Default)]
+pub struct Points(Option<Arc<dyn Fn(Point) + Send + Sync>>);
+
+impl Points {
+    /// Call this at every point.
+    pub fn new(reach: impl Fn(Point) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(reach)))
+    }
+
+    pub(crate) fn reach(&self, point: Point) {
+        if let Some(reach) = &self.0 {
+            reach(point);
+        }
+    }
+}
+
+impl fmt::Debug for Points {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Points(set)" } else { "Points" })
+    }
+}
+
+/// A worker's name, unique per incarnation: a restarted process is another worker.
+pub fn new_worker_id(host: &str) -> String {
+    let host: String = host.chars().filter(|c| !c.is_control()).take(100).collect();
+    let random = Uuid::new_v4().simple().to_string();
+    format!("{host}:{}:{}", std::process::id(), random.get(..12).unwrap_or_default())
+}
+
+/// How far a stop has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Running,
+    /// No more claims; what is in flight may end.
+    Draining,
+    /// Time is up.
+    Stopping,
+}
+
+/// What all tasks of one running engine share.
+struct Shared<L: Lane> {
+    lane: L,
+    database: Database,
+    settings: EngineSettings,
+    metrics: Arc<LaneMetrics>,
+    points: Points,
+    holds: Holds<L::Lease>,
+    room: Room,
+    groups: Vec<puller::GroupState>,
+    stage: watch::Receiver<Stage>,
+}
+
+/// A lane being worked.
+#[derive(Debug)]
+pub struct Engine {
+    stage: watch::Sender<Stage>,
+    metrics: Arc<LaneMetrics>,
+    worker_id: String,
+    shutdown: Duration,
+    held: Arc<Notify>,
+    tasks: JoinSet<()>,
+    pullers: JoinSet<()>,
+}
+
+/// Everything an engine needs.
+#[derive(Debug)]
+pub struct Start<L> {
+    /// What to work.
+    pub lane: L,
+    /// Where.
+    pub database: Database,
+    /// For LISTEN: a direct connection, not through a transaction pooler.
+    pub listen: PgConnectOptions,
+    /// How.
+    pub settings: EngineSettings,
+    /// Where to count.
+    pub metrics: Arc<LaneMetrics>,
+    /// What happens at the named points.
+    pub points: Points,
+}
+
+impl Engine {
+    /// Start working. Refuses settings that contradict each other.
+    pub fn start<L: Lane>(start: Start<L>) -> Result<Self, Contradiction> {
+        let groups = start.lane.groups();
+        let worker_id = start.lane.worker_id().to_owned();
+        check(&start.settings, &groups)?;
+        let (stage, stage_seen) = watch::channel(Stage::Running);
+        let (done_sender, done_receiver) = mpsc::unbounded_channel();
+        let (unsent_sender, unsent_receiver) = mpsc::unbounded_channel();
+        let held = Arc::new(Notify::new());
+        let group_count = groups.len();
+        let shared = Arc::new(Shared {
+            holds: Holds::new(
+                start.settings.lease,
+                start.settings.lease_margin,
+                start.points.clone(),
+            ),
+            room: Room::new(start.settings.held_items_max),
+            groups: groups.into_iter().map(puller::GroupState::new).collect(),
+            lane: start.lane,
+            database: start.database,
+            metrics: start.metrics.clone(),
+            points: start.points,
+            stage: stage_seen,
+            settings: start.settings.clone(),
+        });
+        let mut tasks = JoinSet::new();
+        let mut pullers = JoinSet::new();
+        tasks.spawn(listener::listen(shared.clone(), start.listen));
+        tasks.spawn(keeper::renew(shared.clone()));
+        tasks.spawn(keeper::repair(shared.clone()));
+        tasks.spawn(completer::give_back(shared.clone(), unsent_receiver, held.clone()));
+        tasks.spawn(completer::complete(shared.clone(), done_receiver, held.clone()));
+        for group in 0..group_count {
+            let outlet =
+                puller::Outlet { done: done_sender.clone(), unsent: unsent_sender.clone() };
+            pullers.spawn(puller::pull(shared.clone(), group, outlet));
+        }
+        Ok(Self {
+            stage,
+            metrics: start.metrics,
+            worker_id,
+            shutdown: start.settings.shutdown,
+            held,
+            tasks,
+            pullers,
+        })
+    }
+
+    /// Who works.
+    pub fn worker_id(&self) -> &str {
+        &self.worker_id
+    }
+
+    /// What it has counted.
+    pub fn metrics(&self) -> &Arc<LaneMetrics> {
+        &self.metrics
+    }
+
+    /// Stop: claim no more, give back what was not sent, let what is in flight end within the time allowed, and
+    /// write the rest down as unknown. Answers how many items were still held at the end (0 if all went well).
+    pub async fn stop(mut self) -> u64 {
+        self.stage.send_replace(Stage::Draining);
+        let deadline = Instant::now() + self.shutdown;
+        while self.pullers.join_next().await.is_some() {}
+        if !self.wait_until_free(deadline).await {
+            tracing::warn!(
+                worker_id = %self.worker_id,
+                held = self.metrics.held_items.get(),
+                "time to stop is up: what was sent and not answered is written down as unknown"
+            );
+            self.stage.send_replace(Stage::Stopping);
+            // The database may be away: then leases will expire, and the rail will be asked.
+            self.wait_until_free(Instant::now() + Duration::from_secs(5)).await;
+        }
+        let held = self.metrics.held_items.get();
+        self.tasks.shutdown().await;
+        held
+    }
+
+    async fn wait_until_free(&self, deadline: Instant) -> bool {
+        loop {
+            let changed = self.held.notified();
+            if self.metrics.held_items.get() == 0 {
+                return true;
+            }
+            if tokio::time::timeout_at(deadline.into(), changed).await.is_err() {
+                return self.metrics.held_items.get() == 0;
+            }
+        }
+    }
+}
+
+/// Any number, for jitter.
+fn jitter() -> u64 {
+    Uuid::new_v4().as_u64_pair().0
+}

@@ -1,0 +1,269 @@
+//! When to claim next, and how far to look. Pure: time comes in, a decision goes out.
+//!
+//! - A hint (NOTIFY) is followed at once by the **doorman**, the one worker elected for it, and by workers that
+//!   found something last time. The others leave it to them and poll: an enqueue wakes one of sixty-four idle
+//!   workers, not sixty-four.
+//! - Hints that arrive while a claim is running become one claim after it.
+//! - A full batch claims again at once, from its watermark on; a full look happens at least every second.
+//! - Polling makes it certain.
+
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+
+/// However busy a worker is: how old its last full look may get.
+const FULL_LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A worker that is not the doorman gathers hints this long when the last claim found less than it asked for.
+pub(crate) const COALESCE: (Duration, Duration) =
+    (Duration::from_millis(25), Duration::from_millis(50));
+
+/// How far a claim looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Everything due: finds retries, late commits and what was released.
+    Full,
+    /// At or after this due time: below lie only traces of finished work.
+    From(DateTime<Utc>),
+}
+
+/// What a claim brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Catch {
+    pub(crate) asked: usize,
+    pub(crate) got: usize,
+    /// The due time of the last item.
+    pub(crate) through: Option<DateTime<Utc>>,
+    pub(crate) look: Look,
+}
+
+/// Decides when one group of one worker claims.
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    poll: (Duration, Duration),
+    next_poll: Instant,
+    /// An earlier claim than the poll.
+    soon: Option<(Instant, Look)>,
+    last_full_look: Option<Instant>,
+    /// The last claim found something.
+    hot: bool,
+    watermark: Option<DateTime<Utc>>,
+}
+
+impl Pacer {
+    pub(crate) fn new(now: Instant, poll: (Duration, Duration)) -> Self {
+        Self {
+            poll,
+            next_poll: now,
+            soon: None,
+            last_full_look: None,
+            hot: false,
+            watermark: None,
+        }
+    }
+
+    /// Somebody committed work. `jitter` is any number.
+    pub(crate) fn hint(&mut self, now: Instant, doorman: bool, jitter: u64) {
+        if doorman {
+            self.claim_by(now, Look::Full);
+        } else if self.hot {
+            self.claim_by(now + between(COALESCE, jitter), Look::Full);
+        }
+    }
+
+    /// A completion may have brought a successor forward; nobody is notified of those.
+    pub(crate) fn successor(&mut self, now: Instant) {
+        self.claim_by(now, self.watermark.map_or(Look::Full, Look::From));
+    }
+
+    /// A claim ended.
+    pub(crate) fn claimed(&mut self, now: Instant, catch: Catch, jitter: u64) {
+        self.soon = None;
+        self.hot = catch.got > 0;
+        self.next_poll = now + between(self.poll, jitter);
+        if catch.look == Look::Full {
+            self.last_full_look = Some(now);
+            self.watermark = catch.through;
+        } else if catch.through.is_some() {
+            self.watermark = catch.through;
+        }
+        if catch.got >= catch.asked {
+            let look = match self.watermark {
+                Some(watermark) if !self.full_look_is_old(now) => Look::From(watermark),
+                _ => Look::Full,
+            };
+            self.claim_by(now, look);
+        } else if catch.look != Look::Full && catch.got > 0 {
+            // The end of what lies above the watermark; retries and late commits may lie below.
+            self.claim_by(now, Look::Full);
+        }
+    }
+
+    /// A claim failed: the database is away.
+    pub(crate) fn failed(&mut self, now: Instant, jitter: u64) {
+        self.soon = None;
+        self.next_poll = now + between(self.poll, jitter);
+        // Whatever was known of the queue may have changed.
+        self.watermark = None;
+        self.last_full_look = None;
+    }
+
+    /// When the next claim is due.
+    pub(crate) fn wakes_at(&self) -> Instant {
+        self.soon.map_or(self.next_poll, |(at, _)| at.min(self.next_poll))
+    }
+
+    /// How far it looks.
+    pub(crate) fn look(&self, now: Instant) -> Look {
+        match self.soon {
+            Some((at, look)) if at <= now && !self.full_look_is_old(now) => look,
+            _ => Look::Full,
+        }
+    }
+
+    fn claim_by(&mut self, at: Instant, look: Look) {
+        self.soon = Some(match self.soon {
+            None => (at, look),
+            // The earlier time, and the farther look.
+            Some((planned, Look::Full)) => (planned.min(at), Look::Full),
+            Some((planned, Look::From(_))) => (planned.min(at), look),
+        });
+    }
+
+    fn full_look_is_old(&self, now: Instant) -> bool {
+        self.last_full_look.is_none_or(|at| now.saturating_duration_since(at) >= FULL_LOOK_EVERY)
+    }
+}
+
+/// A length of time between two, chosen by a number.
+pub(crate) fn between((from, to): (Duration, Duration), jitter: u64) -> Duration {
+    let span = u64::try_from(to.saturating_sub(from).as_micros()).unwrap_or(u64::MAX - 1);
+    from + Duration::from_micros(jitter % (span + 1))
+}
+
+/// Whether it is worth a claim now: idle calls always are; otherwise wait until a quarter is free, because a
+/// claim of three costs nearly as much as one of a hundred.
+pub(crate) fn worth_claiming(held: usize, concurrency_max: usize, room: usize, capacity: usize) -> bool {
+    room > 0 && (held < concurrency_max || room.saturating_mul(4) >= capacity)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const POLL: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
+    const MS: Duration = Duration::from_millis(1);
+
+    fn due(second: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(second, 0).unwrap()
+    }
+
+    fn catch(asked: usize, got: usize, look: Look) -> Catch {
+        Catch { asked, got, through: (got > 0).then(|| due(100)), look }
+    }
+
+    /// A pacer whose last claim, a full look at `now`, brought this.
+    fn after(now: Instant, asked: usize, got: usize) -> Pacer {
+        let mut pacer = Pacer::new(now, POLL);
+        pacer.claimed(now, catch(asked, got, Look::Full), 0);
+        pacer
+    }
+
+    #[test]
+    fn the_first_claim_is_a_full_look_at_once() {
+        let now = Instant::now();
+        let pacer = Pacer::new(now, POLL);
+        assert_eq!((pacer.wakes_at(), pacer.look(now)), (now, Look::Full));
+    }
+
+    #[test]
+    fn what_the_next_claim_is_after_what_happened() {
+        let now = Instant::now();
+        type Event = fn(&mut Pacer, Instant);
+        let nothing: Event = |_, _| {};
+        let hint_doorman: Event = |pacer, now| pacer.hint(now, true, 0);
+        let hint_other: Event = |pacer, now| pacer.hint(now, false, 0);
+        let successor: Event = |pacer, now| pacer.successor(now);
+        //  the last claim | what happens        | next claim after | looking
+        for (asked, got, event, wait, look) in [
+            (500, 500, nothing,      Duration::ZERO, Look::From(due(100))),
+            (500, 499, nothing,      250 * MS,       Look::Full),
+            (500, 0,   nothing,      250 * MS,       Look::Full),
+            (500, 0,   hint_doorman, Duration::ZERO, Look::Full),
+            (500, 9,   hint_doorman, Duration::ZERO, Look::Full),
+            (500, 0,   hint_other,   250 * MS,       Look::Full),
+            (500, 9,   hint_other,   25 * MS,        Look::Full),
+            (500, 9,   successor,    Duration::ZERO, Look::From(due(100))),
+            (500, 0,   successor,    Duration::ZERO, Look::Full),
+            (500, 500, hint_doorman, Duration::ZERO, Look::Full),
+        ] {
+            let mut pacer = after(now, asked, got);
+            event(&mut pacer, now);
+            let case = format!("asked {asked}, got {got}, then after {wait:?}");
+            assert_eq!(pacer.wakes_at() - now, wait, "{case}");
+            assert_eq!(pacer.look(pacer.wakes_at()), look, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_busy_worker_still_takes_a_full_look_every_second() {
+        let start = Instant::now();
+        let mut pacer = after(start, 10, 10);
+        let mut full_looks = 0;
+        for step in 1..=3_000u32 {
+            let now = start + step * MS;
+            let look = pacer.look(now);
+            full_looks += usize::from(look == Look::Full);
+            pacer.claimed(now, catch(10, 10, look), 0);
+        }
+        assert_eq!(full_looks, 3);
+    }
+
+    #[test]
+    fn the_end_of_a_watermarked_run_is_followed_by_a_full_look() {
+        let now = Instant::now();
+        let mut pacer = after(now, 10, 10);
+        pacer.claimed(now, catch(10, 4, Look::From(due(100))), 0);
+        assert_eq!((pacer.wakes_at(), pacer.look(now)), (now, Look::Full));
+    }
+
+    #[test]
+    fn a_failed_claim_waits_for_a_poll_and_forgets_its_watermark() {
+        let now = Instant::now();
+        let mut pacer = after(now, 10, 10);
+        pacer.failed(now, 0);
+        assert_eq!(pacer.wakes_at() - now, 250 * MS);
+        pacer.successor(now);
+        assert_eq!(pacer.look(now), Look::Full);
+    }
+
+    #[test]
+    fn jitter_stays_between_its_bounds() {
+        for jitter in [0, 1, 749_999, 750_000, 750_001, u64::MAX] {
+            let wait = between(POLL, jitter);
+            assert!(wait >= POLL.0 && wait <= POLL.1, "{jitter}: {wait:?}");
+        }
+        assert_eq!(between((MS, MS), 17), MS);
+    }
+
+    #[test]
+    fn small_claims_wait_for_company_unless_calls_are_idle() {
+        //  held, concurrency, room, capacity | worth it
+        for (held, concurrency, room, capacity, worth) in [
+            (0, 100, 200, 200, true),
+            (99, 100, 101, 200, true),
+            (100, 100, 100, 200, true),
+            (160, 100, 40, 200, false),
+            (150, 100, 50, 200, true),
+            (200, 100, 0, 200, false),
+            (0, 100, 0, 200, false),
+            (0, 1, 1, 2, true),
+        ] {
+            assert_eq!(
+                worth_claiming(held, concurrency, room, capacity),
+                worth,
+                "{held} held of {capacity}"
+            );
+        }
+    }
+}

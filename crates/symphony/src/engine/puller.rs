@@ -1,0 +1,287 @@
+//! Claims for one group and starts dispatches: no more than there is room for, no more than the group can take.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use futures_util::FutureExt as _;
+use tokio::sync::{Notify, Semaphore, mpsc};
+
+use super::gate::{Allowance, Gate};
+use super::holds::Hold;
+use super::pacer::{Catch, Look, Pacer, worth_claiming};
+use super::{Ask, Claimed, Dispatched, Group, Interruption, Lane, Point, Shared, Stage, Unsent, jitter};
+
+/// How many items the process may hold, and how many it does.
+#[derive(Debug)]
+pub(super) struct Room {
+    held: AtomicUsize,
+    max: usize,
+}
+
+impl Room {
+    pub(super) fn new(max: usize) -> Self {
+        Self { held: AtomicUsize::new(0), max }
+    }
+
+    fn free(&self) -> usize {
+        self.max.saturating_sub(self.held.load(Ordering::Acquire))
+    }
+
+    /// Take up to `wanted`; answers how many were taken.
+    fn take(&self, wanted: usize) -> usize {
+        let before = self.held.fetch_update(Ordering::AcqRel, Ordering::Acquire, |held| {
+            Some(held + wanted.min(self.max.saturating_sub(held)))
+        });
+        let held = before.unwrap_or_else(|unchanged| unchanged);
+        wanted.min(self.max.saturating_sub(held))
+    }
+
+    fn give(&self, items: usize) {
+        self.held.fetch_sub(items, Ordering::AcqRel);
+    }
+}
+
+/// One group as the tasks share it.
+#[derive(Debug)]
+pub(super) struct GroupState {
+    pub(super) settings: Group,
+    /// This worker follows hints at once.
+    pub(super) doorman: AtomicBool,
+    /// Somebody committed work.
+    pub(super) hint: Notify,
+    /// A completion brought a successor forward.
+    pub(super) successor: Notify,
+    /// Something was let go.
+    freed: Notify,
+    held: AtomicUsize,
+    calls: Semaphore,
+    gate: Mutex<Gate>,
+}
+
+impl GroupState {
+    pub(super) fn new(settings: Group) -> Self {
+        Self {
+            doorman: AtomicBool::new(false),
+            hint: Notify::new(),
+            successor: Notify::new(),
+            freed: Notify::new(),
+            held: AtomicUsize::new(0),
+            calls: Semaphore::new(settings.concurrency_max),
+            gate: Mutex::new(Gate::new(settings.breaker, settings.rate)),
+            settings,
+        }
+    }
+
+    fn report(&self, trouble: bool) {
+        self.gate().report(Instant::now(), trouble);
+    }
+
+    fn gate(&self) -> std::sync::MutexGuard<'_, Gate> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where outcomes go, with the group they belong to.
+pub(super) struct Outlet<L: Lane> {
+    pub(super) done: mpsc::UnboundedSender<(usize, L::Done)>,
+    pub(super) unsent: mpsc::UnboundedSender<(usize, L::Lease)>,
+}
+
+impl<L: Lane> Clone for Outlet<L> {
+    fn clone(&self) -> Self {
+        Self { done: self.done.clone(), unsent: self.unsent.clone() }
+    }
+}
+
+/// Claim for one group until the engine stops.
+pub(super) async fn pull<L: Lane>(shared: Arc<Shared<L>>, index: usize, outlet: Outlet<L>) {
+    let Some(group) = shared.groups.get(index) else { return };
+    let mut stage = shared.stage.clone();
+    let mut pacer = Pacer::new(Instant::now(), shared.settings.poll);
+    loop {
+        // Only the waiting is interrupted: a claim that was begun is finished, so that no lease is left behind.
+        let items_max = tokio::select! {
+            biased;
+            _ = stage.wait_for(|stage| *stage > Stage::Running) => break,
+            items_max = async {
+                wait_for_a_reason(&shared, group, &mut pacer).await;
+                wait_for_room(&shared, group).await
+            } => items_max,
+        };
+        claim(&shared, index, group, items_max, &mut pacer, &outlet).await;
+    }
+    shared.holds.stop_sending();
+    group.calls.close();
+}
+
+async fn wait_for_a_reason<L: Lane>(shared: &Shared<L>, group: &GroupState, pacer: &mut Pacer) {
+    loop {
+        tokio::select! {
+            biased;
+            () = tokio::time::sleep_until(pacer.wakes_at().into()) => return,
+            () = group.successor.notified() => pacer.successor(Instant::now()),
+            () = group.hint.notified() => {
+                let before = pacer.wakes_at();
+                pacer.hint(Instant::now(), group.doorman.load(Ordering::Acquire), jitter());
+                if pacer.wakes_at() < before {
+                    shared.metrics.notify_wakeups.add(1);
+                }
+            }
+        }
+    }
+}
+
+/// Back-pressure: wait until there is room for a worthwhile claim and the destination can take it.
+async fn wait_for_room<L: Lane>(shared: &Shared<L>, group: &GroupState) -> usize {
+    loop {
+        let freed = group.freed.notified();
+        let held = group.held.load(Ordering::Acquire);
+        let capacity = group.settings.held_items_max().min(shared.settings.held_items_max);
+        let room = group.settings.held_items_max().saturating_sub(held).min(shared.room.free());
+        if worth_claiming(held, group.settings.concurrency_max, room, capacity) {
+            let now = Instant::now();
+            let allowance = group.gate().allowance(now);
+            match allowance {
+                Allowance::Items(items) => {
+                    let wanted = room.min(shared.settings.batch_items_max).min(items);
+                    let taken = shared.room.take(wanted);
+                    if taken > 0 {
+                        group.held.fetch_add(taken, Ordering::AcqRel);
+                        return taken;
+                    }
+                }
+                Allowance::NothingUntil(until) => {
+                    tokio::time::sleep_until(until.into()).await;
+                    continue;
+                }
+            }
+        }
+        freed.await;
+    }
+}
+
+async fn claim<L: Lane>(
+    shared: &Arc<Shared<L>>,
+    index: usize,
+    group: &GroupState,
+    items_max: usize,
+    pacer: &mut Pacer,
+    outlet: &Outlet<L>,
+) {
+    let asked_at = Instant::now();
+    let look = pacer.look(asked_at);
+    let request = Ask {
+        group: &group.settings.name,
+        items_max,
+        lease: shared.settings.lease,
+        due_from: match look {
+            Look::Full => None,
+            Look::From(due) => Some(due),
+        },
+    };
+    let claimed = shared.lane.claim(&request).await;
+    shared.metrics.claim_batches.add(1);
+    let Claimed { works, through } = match claimed {
+        Ok(claimed) => claimed,
+        Err(error) => {
+            shared.metrics.database_errors.add(1);
+            tracing::warn!(lane = shared.lane.name(), group = group.settings.name, code = error.code(), %error, "nothing could be claimed");
+            pacer.failed(Instant::now(), jitter());
+            release(shared, index, items_max);
+            return;
+        }
+    };
+    let got = works.len();
+    pacer.claimed(Instant::now(), Catch { asked: items_max, got, through, look }, jitter());
+    group.gate().taken(Instant::now(), got);
+    release(shared, index, items_max.saturating_sub(got));
+    if works.is_empty() {
+        shared.metrics.empty_claims.add(1);
+        return;
+    }
+    shared.metrics.claimed_items.add(got);
+    let holds = shared.holds.add(asked_at, works.iter().map(L::lease));
+    shared.metrics.held_items.set(shared.holds.len() as u64);
+    shared.points.reach(Point::AfterClaim);
+    for (work, hold) in works.into_iter().zip(holds) {
+        tokio::spawn(carry(shared.clone(), index, work, hold, outlet.clone()));
+    }
+}
+
+/// Carry one item out, from its turn to its outcome.
+async fn carry<L: Lane>(
+    shared: Arc<Shared<L>>,
+    index: usize,
+    work: L::Work,
+    hold: Arc<Hold>,
+    outlet: Outlet<L>,
+) {
+    let Some(group) = shared.groups.get(index) else { return };
+    // Closed when the engine stops.
+    let dispatched = match group.calls.acquire().await {
+        Err(_) => Dispatched::Unsent(Unsent::Stopping),
+        Ok(_permit) => {
+            let started = Instant::now();
+            let mut stage = shared.stage.clone();
+            let dispatch = AssertUnwindSafe(shared.lane.dispatch(&work, &hold)).catch_unwind();
+            let dispatched = tokio::select! {
+                biased;
+                dispatched = dispatch => dispatched.unwrap_or_else(|_| {
+                    tracing::error!(lane = shared.lane.name(), group = group.settings.name, "a dispatch panicked");
+                    interrupted(&shared, &work, &hold, Interruption::Panicked)
+                }),
+                _ = stage.wait_for(|stage| *stage == Stage::Stopping) => {
+                    interrupted(&shared, &work, &hold, Interruption::Shutdown)
+                }
+            };
+            shared.metrics.dispatch_latency.observe(started.elapsed());
+            dispatched
+        }
+    };
+    // The receivers end only when the engine does; then the lease takes care of the item.
+    let sent = match dispatched {
+        Dispatched::Done { done, trouble } => {
+            group.report(trouble);
+            outlet.done.send((index, done)).is_ok()
+        }
+        Dispatched::Unsent(reason) => {
+            if reason == Unsent::LeaseTooShort {
+                tracing::warn!(lane = shared.lane.name(), group = group.settings.name,
+                    "an item waited too long to be sent safely and is given back");
+            }
+            outlet.unsent.send((index, L::lease(&work))).is_ok()
+        }
+    };
+    if !sent {
+        tracing::warn!(lane = shared.lane.name(), "an outcome came after the engine had stopped");
+    }
+}
+
+fn interrupted<L: Lane>(
+    shared: &Shared<L>,
+    work: &L::Work,
+    hold: &Hold,
+    why: Interruption,
+) -> Dispatched<L::Done> {
+    if hold.was_sent() || why == Interruption::Panicked {
+        Dispatched::Done { done: shared.lane.interrupted(work, why), trouble: true }
+    } else {
+        Dispatched::Unsent(Unsent::Stopping)
+    }
+}
+
+/// Let go of items of a group, and tell whoever waits for room.
+pub(super) fn release<L: Lane>(shared: &Shared<L>, index: usize, items: usize) {
+    if items == 0 {
+        return;
+    }
+    shared.room.give(items);
+    if let Some(group) = shared.groups.get(index) {
+        group.held.fetch_sub(items, Ordering::AcqRel);
+    }
+    for group in &shared.groups {
+        group.freed.notify_one();
+    }
+}

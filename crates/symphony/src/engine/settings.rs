@@ -1,0 +1,206 @@
+//! How a worker paces itself, and which settings contradict each other.
+
+use std::time::Duration;
+
+use crate::domain::limits;
+
+/// How the engine works one lane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineSettings {
+    /// How long a claim holds an item between two renewals.
+    pub lease: Duration,
+    /// Kept free at the end of a lease: an item is not sent unless its call's time limit and this fit before it.
+    pub lease_margin: Duration,
+    /// At most this many in one claim and one completion.
+    pub batch_items_max: usize,
+    /// At most this many items held by the process at once, over all groups.
+    pub held_items_max: usize,
+    /// The pause between two polls lies between these.
+    pub poll: (Duration, Duration),
+    /// The pause between two repairs lies between these.
+    pub repair: (Duration, Duration),
+    /// How long completions may wait for company before they are written, while more are under way.
+    pub gather: Duration,
+    /// How long what is in flight may take to end after a stop was asked for.
+    pub shutdown: Duration,
+}
+
+impl Default for EngineSettings {
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_secs(60),
+            lease_margin: Duration::from_secs(5),
+            batch_items_max: 500,
+            held_items_max: 2_000,
+            poll: (Duration::from_millis(250), Duration::from_secs(1)),
+            repair: (Duration::from_secs(2), Duration::from_secs(4)),
+            gather: Duration::from_millis(1),
+            shutdown: Duration::from_secs(25),
+        }
+    }
+}
+
+/// One destination of a lane (a rail, a bus, an executor) with its own bounds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// Its name, as items carry it.
+    pub name: String,
+    /// At most this many calls at once.
+    pub concurrency_max: usize,
+    /// The longest one call may take: it must fit into a lease.
+    pub call_limit: Duration,
+    /// Calls per second, and how many at once after a pause. `None`: no limit.
+    pub rate: Option<super::gate::RateSettings>,
+    /// When to leave a destination in trouble alone.
+    pub breaker: super::gate::BreakerSettings,
+}
+
+impl Group {
+    /// Calls under way plus items waiting for their turn: claimed ahead, so that calls need not wait for claims.
+    pub(crate) fn held_items_max(&self) -> usize {
+        self.concurrency_max.saturating_mul(2)
+    }
+}
+
+/// Two settings that cannot both be meant.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field} {problem}")]
+pub struct Contradiction {
+    /// The setting's name in the configuration.
+    pub field: String,
+    /// What is wrong, and what would be right.
+    pub problem: String,
+}
+
+impl Contradiction {
+    fn new(field: &str, problem: String) -> Self {
+        Self { field: field.to_owned(), problem }
+    }
+}
+
+/// Refuse settings that contradict each other, before anything is claimed.
+pub fn check(settings: &EngineSettings, groups: &[Group]) -> Result<(), Contradiction> {
+    let lease_seconds = settings.lease.as_secs();
+    if settings.lease.subsec_nanos() != 0
+        || lease_seconds == 0
+        || lease_seconds > limits::LEASE_SECONDS_MAX.unsigned_abs().into()
+    {
+        return Err(Contradiction::new(
+            "worker.lease_seconds",
+            format!("must be 1 to {} whole seconds", limits::LEASE_SECONDS_MAX),
+        ));
+    }
+    if settings.batch_items_max == 0 || settings.batch_items_max > limits::BATCH_ITEMS_MAX {
+        return Err(Contradiction::new(
+            "worker.batch_items_max",
+            format!("must be 1 to {}", limits::BATCH_ITEMS_MAX),
+        ));
+    }
+    if settings.held_items_max == 0 {
+        return Err(Contradiction::new("worker.held_items_max", "must be at least 1".to_owned()));
+    }
+    for (field, (from, to)) in
+        [("worker.poll_ms", settings.poll), ("worker.repair_ms", settings.repair)]
+    {
+        if from.is_zero() || to < from {
+            return Err(Contradiction::new(
+                field,
+                "must be two lengths of time, the shorter one first".to_owned(),
+            ));
+        }
+    }
+    for group in groups {
+        if group.concurrency_max == 0 {
+            return Err(Contradiction::new(
+                &format!("rails.{}.concurrency_max", group.name),
+                "must be at least 1".to_owned(),
+            ));
+        }
+        // A lease is renewed when a third of it is gone: what is left then must still fit a call.
+        let usable = settings.lease.saturating_sub(super::holds::renew_after(settings.lease));
+        let needed = group.call_limit + settings.lease_margin;
+        if needed > usable {
+            return Err(Contradiction::new(
+                "worker.lease_seconds",
+                format!(
+                    "is {lease_seconds}, but a call of {} may take {} ms and {} ms of margin must stay: no item could \
+                     ever be sent safely; use at least {} seconds, or a shorter timeout",
+                    group.name,
+                    group.call_limit.as_millis(),
+                    settings.lease_margin.as_millis(),
+                    (needed.as_secs() + 1).saturating_mul(3).div_ceil(2),
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::engine::gate::BreakerSettings;
+
+    fn group(call_seconds: u64) -> Group {
+        Group {
+            name: "sepa".to_owned(),
+            concurrency_max: 10,
+            call_limit: Duration::from_secs(call_seconds),
+            rate: None,
+            breaker: BreakerSettings::default(),
+        }
+    }
+
+    #[test]
+    fn a_call_must_fit_into_what_a_renewed_lease_leaves() {
+        for (lease, margin, call, allowed) in [
+            (60, 5, 30, true),
+            (60, 5, 35, true),
+            (60, 5, 36, false),
+            (30, 5, 30, false),
+            (45, 0, 30, true),
+            (44, 0, 30, false),
+            (3600, 5, 2000, true),
+        ] {
+            let settings = EngineSettings {
+                lease: Duration::from_secs(lease),
+                lease_margin: Duration::from_secs(margin),
+                ..EngineSettings::default()
+            };
+            let answer = check(&settings, &[group(call)]);
+            assert_eq!(answer.is_ok(), allowed, "lease {lease}, margin {margin}, call {call}");
+            if let Err(contradiction) = answer {
+                assert!(contradiction.to_string().contains("use at least"), "{contradiction}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_may_be_zero_or_beyond_what_the_database_takes() {
+        let good = EngineSettings::default();
+        assert_eq!(check(&good, &[group(30)]), Ok(()));
+        for (field, bad) in [
+            ("worker.lease_seconds", EngineSettings { lease: Duration::ZERO, ..good.clone() }),
+            ("worker.lease_seconds", EngineSettings { lease: Duration::from_secs(3601), ..good.clone() }),
+            ("worker.batch_items_max", EngineSettings { batch_items_max: 0, ..good.clone() }),
+            ("worker.batch_items_max", EngineSettings { batch_items_max: 4097, ..good.clone() }),
+            ("worker.held_items_max", EngineSettings { held_items_max: 0, ..good.clone() }),
+            (
+                "worker.poll_ms",
+                EngineSettings {
+                    poll: (Duration::from_secs(2), Duration::from_secs(1)),
+                    ..good.clone()
+                },
+            ),
+            (
+                "worker.repair_ms",
+                EngineSettings { repair: (Duration::ZERO, Duration::from_secs(1)), ..good.clone() },
+            ),
+        ] {
+            assert_eq!(check(&bad, &[group(30)]).unwrap_err().field, field);
+        }
+        let none = Group { concurrency_max: 0, ..group(30) };
+        assert_eq!(check(&good, &[none]).unwrap_err().field, "rails.sepa.concurrency_max");
+    }
+}

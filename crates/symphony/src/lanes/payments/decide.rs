@@ -1,0 +1,209 @@
+//! What to do with a payment: pure decisions, tested as tables. Money first: whenever these are in doubt, the
+//! item waits or is left to a person.
+
+use std::time::Duration;
+
+use super::rail::{Answer, Inquiry, InquiryTerms, Terms, Verdict};
+use crate::domain::Outcome;
+
+/// The next thing to do with a claimed item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Send it: it was never sent, or sending again is provably safe.
+    Send,
+    /// Ask the rail first.
+    Inquire,
+    /// Write this down.
+    Settle(Answer),
+    /// Ask again after this long.
+    Wait(Duration, &'static str),
+    /// Leave it to a person.
+    Park(&'static str),
+}
+
+/// How long the rail has known the item's key at most, and for how long at least nothing was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ages {
+    pub(crate) key_at_most: Duration,
+    pub(crate) quiet_at_least: Duration,
+}
+
+/// The first step with a claimed item.
+pub(crate) fn first_step(must_inquire: bool, terms: &Terms, ages: Ages) -> Step {
+    if !must_inquire {
+        Step::Send
+    } else if terms.inquiry == InquiryTerms::Impossible {
+        send_again(terms, ages, false)
+    } else {
+        Step::Inquire
+    }
+}
+
+/// The step after the rail was asked.
+pub(crate) fn after_inquiry(inquiry: Inquiry, terms: &Terms, ages: Ages) -> Step {
+    match inquiry {
+        Inquiry::Found(answer) => match answer.verdict {
+            Verdict::Accepted | Verdict::Refused | Verdict::Unknown => Step::Settle(answer),
+            // The rail itself says that it was not executed and may be sent again.
+            Verdict::Retryable => Step::Send,
+        },
+        Inquiry::NotFound => send_again(terms, ages, true),
+        Inquiry::Unclear(answer) => Step::Settle(Answer { verdict: Verdict::Unknown, ..answer }),
+    }
+}
+
+/// May an item be sent again that may have been sent before?
+fn send_again(terms: &Terms, ages: Ages, not_found: bool) -> Step {
+    // The key must still be remembered when the request arrives, at the end of its time at the latest.
+    if terms.key_lifetime.is_some_and(|lifetime| ages.key_at_most + terms.timeout < lifetime) {
+        return Step::Send;
+    }
+    match terms.inquiry {
+        InquiryTerms::NotFoundIsFinalAfter(settle) if not_found => {
+            match settle.checked_sub(ages.quiet_at_least) {
+                None | Some(Duration::ZERO) => Step::Send,
+                Some(left) => Step::Wait(left, "the rail does not know it yet, and may still come to"),
+            }
+        }
+        InquiryTerms::NotFoundIsFinalAfter(_) | InquiryTerms::NotFoundProvesNothing => {
+            Step::Park("the rail does not know it, and that proves nothing: sending again might pay twice")
+        }
+        InquiryTerms::Impossible => {
+            Step::Park("it may have been sent, and the rail can neither deduplicate nor be asked")
+        }
+    }
+}
+
+/// What the ledger is told.
+pub(crate) fn outcome(verdict: Verdict) -> Outcome {
+    match verdict {
+        Verdict::Accepted => Outcome::Dispatched,
+        Verdict::Refused => Outcome::Failed,
+        Verdict::Retryable => Outcome::Retryable,
+        Verdict::Unknown => Outcome::Unknown,
+    }
+}
+
+/// Whether an answer must be left to a person at once: nobody can ever find out, and sending again might pay twice.
+pub(crate) fn parks_at_once(verdict: Verdict, terms: &Terms) -> bool {
+    verdict == Verdict::Unknown && needs_marks(terms)
+}
+
+/// Whether sends must be marked in the database before they leave: this rail can neither deduplicate nor be asked.
+pub fn needs_marks(terms: &Terms) -> bool {
+    terms.key_lifetime.is_none() && terms.inquiry == InquiryTerms::Impossible
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use InquiryTerms::{Impossible, NotFoundIsFinalAfter, NotFoundProvesNothing};
+
+    fn terms(key_lifetime_seconds: Option<u64>, inquiry: InquiryTerms) -> Terms {
+        Terms {
+            timeout: Duration::from_secs(30),
+            inquiry_timeout: Duration::from_secs(10),
+            key_lifetime: key_lifetime_seconds.map(Duration::from_secs),
+            inquiry,
+        }
+    }
+
+    fn ages(key_at_most: u64, quiet_at_least: u64) -> Ages {
+        Ages {
+            key_at_most: Duration::from_secs(key_at_most),
+            quiet_at_least: Duration::from_secs(quiet_at_least),
+        }
+    }
+
+    fn word(step: &Step) -> String {
+        match step {
+            Step::Send => "send".to_owned(),
+            Step::Inquire => "inquire".to_owned(),
+            Step::Settle(answer) => format!("settle {:?}", answer.verdict).to_lowercase(),
+            Step::Wait(left, _) => format!("wait {}", left.as_secs()),
+            Step::Park(_) => "park".to_owned(),
+        }
+    }
+
+    const SETTLE: InquiryTerms = NotFoundIsFinalAfter(Duration::from_secs(60));
+
+    #[test]
+    fn a_payment_is_sent_only_if_it_surely_was_not_or_cannot_pay_twice() {
+        //  must inquire | key lifetime | inquiry           | key age | first step
+        for (must_inquire, lifetime, inquiry, key_age, step) in [
+            (false, None,         Impossible,            0,      "send"),
+            (false, None,         SETTLE,                0,      "send"),
+            (false, Some(86_400), NotFoundProvesNothing, 99_999, "send"),
+            (true,  None,         Impossible,            0,      "park"),
+            (true,  Some(86_400), Impossible,            100,    "send"),
+            (true,  Some(86_400), Impossible,            86_369, "send"),
+            (true,  Some(86_400), Impossible,            86_370, "park"),
+            (true,  Some(86_400), Impossible,            99_999, "park"),
+            (true,  None,         SETTLE,                0,      "inquire"),
+            (true,  Some(86_400), NotFoundProvesNothing, 0,      "inquire"),
+            (true,  Some(86_400), SETTLE,                99_999, "inquire"),
+        ] {
+            let terms = terms(lifetime, inquiry);
+            assert_eq!(word(&first_step(must_inquire, &terms, ages(key_age, 0))), step, "{terms:?} key {key_age}");
+        }
+    }
+
+    #[test]
+    fn after_not_found_it_is_sent_again_under_a_young_key_or_once_not_found_is_final() {
+        //  key lifetime | inquiry | key age | quiet for | then
+        for (lifetime, inquiry, key_age, quiet, step) in [
+            (Some(3_600), NotFoundProvesNothing, 10,    10,    "send"),
+            (Some(3_600), NotFoundProvesNothing, 3_570, 10,    "park"),
+            (Some(3_600), NotFoundProvesNothing, 9_999, 9_999, "park"),
+            (None,        NotFoundProvesNothing, 10,    9_999, "park"),
+            (None,        SETTLE,                10,    0,     "wait 60"),
+            (None,        SETTLE,                10,    59,    "wait 1"),
+            (None,        SETTLE,                10,    60,    "send"),
+            (None,        SETTLE,                9_999, 9_999, "send"),
+            (Some(3_600), SETTLE,                10,    0,     "send"),
+            (Some(3_600), SETTLE,                9_999, 0,     "wait 60"),
+            (Some(3_600), SETTLE,                9_999, 61,    "send"),
+        ] {
+            let terms = terms(lifetime, inquiry);
+            assert_eq!(
+                word(&after_inquiry(Inquiry::NotFound, &terms, ages(key_age, quiet))),
+                step,
+                "{terms:?} key {key_age} quiet {quiet}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_the_rail_knows_is_written_down_and_what_is_unclear_stays_unknown() {
+        let terms = terms(None, NotFoundProvesNothing);
+        for (inquiry, step) in [
+            (Inquiry::Found(Answer::accepted("R1")), "settle accepted"),
+            (Inquiry::Found(Answer::new(Verdict::Refused)), "settle refused"),
+            (Inquiry::Found(Answer::new(Verdict::Unknown)), "settle unknown"),
+            (Inquiry::Found(Answer::new(Verdict::Retryable)), "send"),
+            (Inquiry::Unclear(Answer::new(Verdict::Unknown)), "settle unknown"),
+            // Whatever a rail says of an inquiry that failed: it is not an answer about the money.
+            (Inquiry::Unclear(Answer::new(Verdict::Refused)), "settle unknown"),
+            (Inquiry::Unclear(Answer::accepted("R2")), "settle unknown"),
+        ] {
+            assert_eq!(word(&after_inquiry(inquiry.clone(), &terms, ages(0, 0))), step, "{inquiry:?}");
+        }
+    }
+
+    #[test]
+    fn only_rails_that_can_neither_deduplicate_nor_be_asked_mark_and_park_at_once() {
+        for (lifetime, inquiry, marks) in [
+            (None, Impossible, true),
+            (Some(60), Impossible, false),
+            (None, NotFoundProvesNothing, false),
+            (None, SETTLE, false),
+        ] {
+            let terms = terms(lifetime, inquiry);
+            assert_eq!(needs_marks(&terms), marks);
+            assert_eq!(parks_at_once(Verdict::Unknown, &terms), marks);
+            for verdict in [Verdict::Accepted, Verdict::Refused, Verdict::Retryable] {
+                assert!(!parks_at_once(verdict, &terms));
+            }
+        }
+    }
+}
