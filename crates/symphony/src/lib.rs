@@ -8,11 +8,13 @@
 //! - [`domain`]: the words — ids, payloads, states, outcomes. No I/O.
 //! - [`schema`]: the embedded `sql/` folder, its order and its hashes.
 //! - [`db`]: the only Rust that names SQL. One handle per role, one error enum, migrations, inspection.
+//! - [`engine`]: what every lane's worker does alike. [`engine::gate`] says how much may be claimed now.
 //! - [`money`]: checks on amounts, currencies and destinations. No I/O.
 //! - [`lanes`]: what a lane means by those. [`lanes::payments`] sends to rails.
 
 pub mod db;
 pub mod domain;
+pub mod engine;
 pub mod lanes;
 pub mod money;
 pub mod schema;

@@ -1,0 +1,3 @@
+//! What every lane's worker does alike.
+
+pub mod gate;
