@@ -31,7 +31,7 @@ pub struct ClaimRequest<'a> {
 }
 
 /// The proof that a worker holds an item.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Lease {
     /// The item.
     pub outbox_id: OutboxId,

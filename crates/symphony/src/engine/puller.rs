@@ -8,7 +8,7 @@ use std::time::Instant;
 use futures_util::FutureExt as _;
 use tokio::sync::{Notify, Semaphore, mpsc};
 
-use super::gate::{Allowance, Gate};
+use super::gate::{Allowance, Breaker, RateLimit};
 use super::holds::Hold;
 use super::pacer::{Catch, Look, Pacer, worth_claiming};
 use super::{Ask, Claimed, Dispatched, Group, Interruption, Lane, Point, Shared, Stage, Unsent, jitter};
@@ -43,6 +43,37 @@ impl Room {
     }
 }
 
+/// How much the destination can take.
+#[derive(Debug)]
+struct Gate {
+    breaker: Breaker,
+    rate: RateLimit,
+}
+
+impl Gate {
+    /// How many items may be claimed, or when to ask again.
+    fn allowance(&mut self, now: Instant) -> Result<usize, Instant> {
+        if let Some(until) = self.rate.next_at(now) {
+            return Err(until);
+        }
+        // Asked last, because it gives its probe away with the answer.
+        match self.breaker.allowance(now) {
+            Allowance::Nothing { until } => Err(until),
+            allowance => {
+                let items = allowance.items_max().min(self.rate.available(now));
+                Ok(usize::try_from(items).unwrap_or(usize::MAX))
+            }
+        }
+    }
+
+    fn claimed(&mut self, now: Instant, items: usize) {
+        self.rate.take(now, u32::try_from(items).unwrap_or(u32::MAX));
+        if items == 0 {
+            self.breaker.probe_unused(now);
+        }
+    }
+}
+
 /// One group as the tasks share it.
 #[derive(Debug)]
 pub(super) struct GroupState {
@@ -69,13 +100,16 @@ impl GroupState {
             freed: Notify::new(),
             held: AtomicUsize::new(0),
             calls: Semaphore::new(settings.concurrency_max),
-            gate: Mutex::new(Gate::new(settings.breaker, settings.rate)),
+            gate: Mutex::new(Gate {
+                breaker: Breaker::new(settings.breaker),
+                rate: RateLimit::new(settings.rate, Instant::now()),
+            }),
             settings,
         }
     }
 
     fn report(&self, trouble: bool) {
-        self.gate().report(Instant::now(), trouble);
+        self.gate().breaker.report(Instant::now(), trouble);
     }
 
     fn gate(&self) -> std::sync::MutexGuard<'_, Gate> {
@@ -144,7 +178,7 @@ async fn wait_for_room<L: Lane>(shared: &Shared<L>, group: &GroupState) -> usize
             let now = Instant::now();
             let allowance = group.gate().allowance(now);
             match allowance {
-                Allowance::Items(items) => {
+                Ok(items) => {
                     let wanted = room.min(shared.settings.batch_items_max).min(items);
                     let taken = shared.room.take(wanted);
                     if taken > 0 {
@@ -152,7 +186,7 @@ async fn wait_for_room<L: Lane>(shared: &Shared<L>, group: &GroupState) -> usize
                         return taken;
                     }
                 }
-                Allowance::NothingUntil(until) => {
+                Err(until) => {
                     tokio::time::sleep_until(until.into()).await;
                     continue;
                 }
@@ -189,13 +223,14 @@ async fn claim<L: Lane>(
             shared.metrics.database_errors.add(1);
             tracing::warn!(lane = shared.lane.name(), group = group.settings.name, code = error.code(), %error, "nothing could be claimed");
             pacer.failed(Instant::now(), jitter());
+            group.gate().claimed(Instant::now(), 0);
             release(shared, index, items_max);
             return;
         }
     };
     let got = works.len();
     pacer.claimed(Instant::now(), Catch { asked: items_max, got, through, look }, jitter());
-    group.gate().taken(Instant::now(), got);
+    group.gate().claimed(Instant::now(), got);
     release(shared, index, items_max.saturating_sub(got));
     if works.is_empty() {
         shared.metrics.empty_claims.add(1);

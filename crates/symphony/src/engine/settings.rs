@@ -50,7 +50,7 @@ pub struct Group {
     /// The longest one call may take: it must fit into a lease.
     pub call_limit: Duration,
     /// Calls per second, and how many at once after a pause. `None`: no limit.
-    pub rate: Option<super::gate::RateSettings>,
+    pub rate: Option<super::gate::Rate>,
     /// When to leave a destination in trouble alone.
     pub breaker: super::gate::BreakerSettings,
 }

@@ -1,4 +1,17 @@
 //! Checks on what a payment says. Pure functions: no I/O, no floats, and no error repeats the payload.
+//!
+//! - [`Amount`], [`read_amount`]: a decimal string and a currency, exact to the smallest unit.
+//! - [`DestinationRule`]: the form a rail's destinations must have, checksums included.
+
+mod amount;
+mod currency;
+mod destination;
+mod evm;
+mod fields;
+mod iban;
+
+pub use amount::read_amount;
+pub use destination::DestinationRule;
 
 /// Why a payment cannot be sent as it is. Never contains any of its data.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -10,6 +23,13 @@ pub struct Defect {
     pub field: &'static str,
     /// What is wrong and what would be right.
     pub problem: String,
+}
+
+impl Defect {
+    /// A defect of one field.
+    pub fn new(code: &'static str, field: &'static str, problem: impl Into<String>) -> Self {
+        Self { code, field, problem: problem.into() }
+    }
 }
 
 /// A positive amount of a real currency, exact.

@@ -35,7 +35,7 @@ pub struct RailSetup {
     /// At most this many calls at once.
     pub concurrency_max: usize,
     /// Calls per second.
-    pub rate: Option<gate::RateSettings>,
+    pub rate: Option<gate::Rate>,
     /// When to leave it alone.
     pub breaker: gate::BreakerSettings,
 }

@@ -1,0 +1,19 @@
+//! How much may be claimed for a rail now: a circuit breaker and a rate limit.
+//!
+//! Both are plain state machines in integers: time is a parameter, nothing is read and nothing waits. They
+//! decide before the claim, because an item that is not claimed costs nothing, and one that is claimed and
+//! not sent costs a lease.
+
+mod breaker;
+mod rate_limit;
+
+use std::time::{Duration, Instant};
+
+pub use breaker::{Allowance, Breaker, BreakerSettings, BreakerState};
+pub use rate_limit::{Rate, RateLimit};
+
+/// `now + wait`; past the end of the clock, a day: nobody sleeps that long without looking again.
+fn later(now: Instant, wait: Duration) -> Instant {
+    const DAY: Duration = Duration::from_hours(24);
+    now.checked_add(wait).or_else(|| now.checked_add(DAY)).unwrap_or(now)
+}
