@@ -31,6 +31,9 @@ pub struct Global {
     /// The database, as postgres://user@host:5432/name; without it, a private PostgreSQL
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, global = true, value_name = "URL")]
     pub database_url: Option<String>,
+    /// The configuration file [default: symphony.toml in the working folder, if there is one]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// Print JSON for scripts instead of tables for people
     #[arg(long, global = true)]
     pub json: bool,
@@ -50,6 +53,18 @@ pub struct Global {
 pub enum Command {
     /// The tour: payments through the database, with duplicates, a lost worker and an unknown outcome
     Demo,
+    /// Work: claim what is due, send it, write down what became of it; until SIGTERM
+    #[command(
+        after_help = "Needs a section [rails.NAME] in symphony.toml for each rail it shall serve (`symphony config` shows one). \
+                      Run any number of them on any number of hosts: the database decides who holds what."
+    )]
+    Run(Run),
+    /// The documented defaults of symphony.toml
+    Config {
+        /// Instead say whether your own file is right, rails and contradictions included
+        #[arg(long)]
+        check: bool,
+    },
     /// Install or update the schema, in one transaction
     Migrate(Migrate),
     /// Produce from a shell
@@ -85,6 +100,27 @@ pub enum Command {
     },
     /// Run the private PostgreSQL in the foreground and say how to connect
     Database,
+}
+
+/// Options of `run`.
+#[derive(Debug, Clone, Args)]
+pub struct Run {
+    /// The lanes to work
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "payments")]
+    pub lanes: Vec<LaneName>,
+    /// Only these rails of the configuration [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub rails: Vec<String>,
+    /// Where to serve /metrics, /healthz and /readyz, or off [default: api.listen of the configuration]
+    #[arg(long, value_name = "ADDR")]
+    pub api: Option<String>,
+}
+
+/// The lanes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LaneName {
+    /// Payments to rails
+    Payments,
 }
 
 /// Options of `migrate`.

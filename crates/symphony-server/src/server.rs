@@ -8,6 +8,7 @@ use symphony::db::migrate::{self, State};
 use symphony::db::{Database, DbError, RoleSource};
 
 use crate::cli::Global;
+use crate::config::DatabaseSection;
 use crate::output::Failure;
 use crate::private_postgres::{PrivatePostgres, Settings};
 
@@ -25,14 +26,7 @@ impl Server {
     /// The server the options name, or the private one, started if need be.
     pub async fn open(global: &Global) -> Result<Self, Failure> {
         if let Some(url) = &global.database_url {
-            if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
-                return Err(Failure::new(
-                    "database URL must look like postgres://user@host:5432/database (from --database-url or DATABASE_URL)",
-                ));
-            }
-            let options = PgConnectOptions::from_str(url)
-                .map_err(|error| Failure::new(format!("database URL is not valid: {error}")))?
-                .application_name("symphony");
+            let options = Self::parse_url(url, "--database-url or DATABASE_URL")?;
             return Ok(Self { options, private: None });
         }
         let settings = Settings {
@@ -55,6 +49,18 @@ impl Server {
         }
     }
 
+    /// A database URL from `source`.
+    pub fn parse_url(url: &str, source: &str) -> Result<PgConnectOptions, Failure> {
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            return Err(Failure::new(format!(
+                "database URL must look like postgres://user@host:5432/database (from {source})"
+            )));
+        }
+        let options = PgConnectOptions::from_str(url)
+            .map_err(|error| Failure::new(format!("database URL is not valid: {error}")))?;
+        Ok(options.application_name("symphony"))
+    }
+
     /// How to connect.
     pub fn options(&self) -> &PgConnectOptions {
         &self.options
@@ -72,6 +78,21 @@ impl Server {
 
     /// The database layer, on a migrated database. The private one is migrated here, being our own.
     pub async fn database(&self, connections_max: u32) -> Result<Database, Failure> {
+        self.database_with(connections_max, RoleSource::EachTransaction).await
+    }
+
+    /// The same, as a worker's configuration says.
+    pub async fn worker_database(&self, section: &DatabaseSection) -> Result<Database, Failure> {
+        let roles =
+            if section.login_has_role { RoleSource::Login } else { RoleSource::EachTransaction };
+        self.database_with(section.connections_max, roles).await
+    }
+
+    async fn database_with(
+        &self,
+        connections_max: u32,
+        roles: RoleSource,
+    ) -> Result<Database, Failure> {
         if self.private.is_some() {
             let mut connection = self.connect().await?;
             let state = migrate::check(&mut connection).await?;
@@ -83,8 +104,7 @@ impl Server {
             // One connection first: the pool would hide the reason behind a time-out.
             self.connect().await?.close().await?;
         }
-        Ok(Database::connect(self.options.clone(), connections_max, RoleSource::EachTransaction)
-            .await?)
+        Ok(Database::connect(self.options.clone(), connections_max, roles).await?)
     }
 
     /// Make a database if it is missing. Only on the private server.

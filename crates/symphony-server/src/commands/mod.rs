@@ -1,12 +1,14 @@
 //! One module per command.
 
 mod bench;
+mod config;
 mod database;
 mod demo;
 mod doctor;
 mod enqueue;
 mod guard;
 mod migrate;
+mod run;
 mod show;
 mod status;
 
@@ -20,6 +22,8 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let global = &cli.global;
     match cli.command {
         Command::Demo => demo::run(global).await,
+        Command::Run(options) => run::run(global, &options).await,
+        Command::Config { check } => config::run(global, check),
         Command::Migrate(options) => migrate::run(global, &options).await,
         Command::Enqueue { what: Enqueue::Payment(options) } => {
             enqueue::run(global, &options).await

@@ -71,7 +71,12 @@ impl Hold {
 }
 
 /// May an item be sent now?
-fn may_send(lost: bool, stopping: bool, remaining: Duration, needed: Duration) -> Result<(), Unsent> {
+fn may_send(
+    lost: bool,
+    stopping: bool,
+    remaining: Duration,
+    needed: Duration,
+) -> Result<(), Unsent> {
     if lost {
         Err(Unsent::LeaseLost)
     } else if stopping {
@@ -118,7 +123,7 @@ impl<K: Copy + Eq + Hash> Holds<K> {
 
     /// Leases asked for at `asked_at` were granted.
     pub(crate) fn add(&self, asked_at: Instant, leases: impl Iterator<Item = K>) -> Vec<Arc<Hold>> {
-        let mut held = self.lock();
+        let mut all = self.lock();
         leases
             .map(|lease| {
                 let hold = Arc::new(Hold {
@@ -131,7 +136,7 @@ impl<K: Copy + Eq + Hash> Holds<K> {
                     points: self.points.clone(),
                 });
                 hold.extend(asked_at + self.lease);
-                held.insert(lease, hold.clone());
+                all.insert(lease, hold.clone());
                 hold
             })
             .collect()
@@ -141,9 +146,9 @@ impl<K: Copy + Eq + Hash> Holds<K> {
     where
         K: 'a,
     {
-        let mut held = self.lock();
+        let mut all = self.lock();
         for lease in leases {
-            held.remove(lease);
+            all.remove(lease);
         }
     }
 
@@ -160,10 +165,10 @@ impl<K: Copy + Eq + Hash> Holds<K> {
 
     /// Renewals asked for at `asked_at` were answered. Returns how many leases were lost.
     pub(crate) fn renewed(&self, asked_at: Instant, answers: &[(K, bool)]) -> usize {
-        let held = self.lock();
+        let all = self.lock();
         let mut lost = 0;
         for (lease, renewed) in answers {
-            match held.get(lease) {
+            match all.get(lease) {
                 Some(hold) if *renewed => hold.extend(asked_at + self.lease),
                 Some(hold) => {
                     hold.lost.store(true, Ordering::Release);
@@ -221,9 +226,13 @@ mod tests {
     #[test]
     fn a_lease_is_renewed_when_a_third_is_gone_and_never_once_lost() {
         //  lost, remaining of 60 | renew
-        for (lost, remaining, renew) in
-            [(false, 60, false), (false, 41, false), (false, 40, true), (false, 0, true), (true, 10, false)]
-        {
+        for (lost, remaining, renew) in [
+            (false, 60, false),
+            (false, 41, false),
+            (false, 40, true),
+            (false, 0, true),
+            (true, 10, false),
+        ] {
             assert_eq!(needs_renewal(lost, remaining * SECOND, 60 * SECOND), renew, "{remaining}");
         }
     }

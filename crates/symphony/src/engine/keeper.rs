@@ -23,8 +23,13 @@ pub(super) async fn renew<L: Lane>(shared: Arc<Shared<L>>) {
                     let lost = shared.holds.renewed(asked_at, &answers);
                     if lost > 0 {
                         shared.metrics.leases_lost.add(lost);
-                        tracing::warn!(lane = shared.lane.name(), worker_id = shared.lane.worker_id(), lost,
-                            event = "CONCURRENCY_EVENT", "leases passed to others");
+                        tracing::warn!(
+                            lane = shared.lane.name(),
+                            worker_id = shared.lane.worker_id(),
+                            lost,
+                            event = "CONCURRENCY_EVENT",
+                            "leases passed to others"
+                        );
                     }
                 }
                 Err(error) => {
@@ -48,10 +53,16 @@ pub(super) async fn repair<L: Lane>(shared: Arc<Shared<L>>) {
                         break;
                     }
                     shared.metrics.reaper_requeues.add(items.len());
-                    let named: Vec<_> = items.iter().take(LOGGED_IDS_MAX).map(String::as_str).collect();
-                    tracing::warn!(lane = shared.lane.name(), worker_id = shared.lane.worker_id(),
-                        expired_leases_detected = items.len(), leases_repaired = items.len(),
-                        outbox_ids = named.join(","), "lost workers' leases were repaired");
+                    let named: Vec<_> =
+                        items.iter().take(LOGGED_IDS_MAX).map(String::as_str).collect();
+                    tracing::warn!(
+                        lane = shared.lane.name(),
+                        worker_id = shared.lane.worker_id(),
+                        expired_leases_detected = items.len(),
+                        leases_repaired = items.len(),
+                        outbox_ids = named.join(","),
+                        "lost workers' leases were repaired"
+                    );
                     if items.len() < shared.settings.batch_items_max {
                         break;
                     }

@@ -62,8 +62,10 @@ async fn listen_once<L: Lane>(
         let now = Instant::now();
         if probe.wakes_at() <= now {
             if probe.sent.is_some() {
-                tracing::warn!(lane = shared.lane.name(),
-                    "a probe was not heard: is LISTEN going through a transaction pooler? set database.listen_url");
+                tracing::warn!(
+                    lane = shared.lane.name(),
+                    "a probe was not heard: is LISTEN going through a transaction pooler? set database.listen_url"
+                );
                 return Ok(());
             }
             shared.database.send_probe(&probe_channel).await?;
@@ -89,10 +91,7 @@ impl Probe {
 }
 
 /// For each group nobody follows hints for yet, become the one who does.
-async fn stand_for_election<L: Lane>(
-    shared: &Shared<L>,
-    hints: &mut Hints,
-) -> Result<(), DbError> {
+async fn stand_for_election<L: Lane>(shared: &Shared<L>, hints: &mut Hints) -> Result<(), DbError> {
     for group in &shared.groups {
         if !group.doorman.load(Ordering::Acquire) {
             let key = format!("{}/{}", shared.lane.name(), group.settings.name);

@@ -50,7 +50,8 @@ impl Histogram {
     /// Count one call.
     pub fn observe(&self, took: Duration) {
         let milliseconds_up = took.as_micros().div_ceil(1_000);
-        let bucket = LATENCY_BOUNDS_MS.partition_point(|bound| u128::from(*bound) < milliseconds_up);
+        let bucket =
+            LATENCY_BOUNDS_MS.partition_point(|bound| u128::from(*bound) < milliseconds_up);
         if let Some(counter) = self.buckets.get(bucket) {
             counter.add(1);
         }

@@ -98,16 +98,12 @@ pub trait Lane: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<(Self::Lease, bool)>, DbError>> + Send;
 
     /// Give back what was never sent.
-    fn give_back(
-        &self,
-        leases: &[Self::Lease],
-    ) -> impl Future<Output = Result<(), DbError>> + Send;
+    fn give_back(&self, leases: &[Self::Lease])
+    -> impl Future<Output = Result<(), DbError>> + Send;
 
     /// End expired leases of lost workers; answers the ids of the items.
-    fn repair(
-        &self,
-        items_max: usize,
-    ) -> impl Future<Output = Result<Vec<String>, DbError>> + Send;
+    fn repair(&self, items_max: usize)
+    -> impl Future<Output = Result<Vec<String>, DbError>> + Send;
 }
 
 /// What to claim.

@@ -51,14 +51,7 @@ pub(crate) struct Pacer {
 
 impl Pacer {
     pub(crate) fn new(now: Instant, poll: (Duration, Duration)) -> Self {
-        Self {
-            poll,
-            next_poll: now,
-            soon: None,
-            last_full_look: None,
-            hot: false,
-            watermark: None,
-        }
+        Self { poll, next_poll: now, soon: None, last_full_look: None, hot: false, watermark: None }
     }
 
     /// Somebody committed work. `jitter` is any number.
@@ -142,7 +135,12 @@ pub(crate) fn between((from, to): (Duration, Duration), jitter: u64) -> Duration
 
 /// Whether it is worth a claim now: idle calls always are; otherwise wait until a quarter is free, because a
 /// claim of three costs nearly as much as one of a hundred.
-pub(crate) fn worth_claiming(held: usize, concurrency_max: usize, room: usize, capacity: usize) -> bool {
+pub(crate) fn worth_claiming(
+    held: usize,
+    concurrency_max: usize,
+    room: usize,
+    capacity: usize,
+) -> bool {
     room > 0 && (held < concurrency_max || room.saturating_mul(4) >= capacity)
 }
 
@@ -186,15 +184,15 @@ mod tests {
         let successor: Event = |pacer, now| pacer.successor(now);
         //  the last claim | what happens        | next claim after | looking
         for (asked, got, event, wait, look) in [
-            (500, 500, nothing,      Duration::ZERO, Look::From(due(100))),
-            (500, 499, nothing,      250 * MS,       Look::Full),
-            (500, 0,   nothing,      250 * MS,       Look::Full),
-            (500, 0,   hint_doorman, Duration::ZERO, Look::Full),
-            (500, 9,   hint_doorman, Duration::ZERO, Look::Full),
-            (500, 0,   hint_other,   250 * MS,       Look::Full),
-            (500, 9,   hint_other,   25 * MS,        Look::Full),
-            (500, 9,   successor,    Duration::ZERO, Look::From(due(100))),
-            (500, 0,   successor,    Duration::ZERO, Look::Full),
+            (500, 500, nothing, Duration::ZERO, Look::From(due(100))),
+            (500, 499, nothing, 250 * MS, Look::Full),
+            (500, 0, nothing, 250 * MS, Look::Full),
+            (500, 0, hint_doorman, Duration::ZERO, Look::Full),
+            (500, 9, hint_doorman, Duration::ZERO, Look::Full),
+            (500, 0, hint_other, 250 * MS, Look::Full),
+            (500, 9, hint_other, 25 * MS, Look::Full),
+            (500, 9, successor, Duration::ZERO, Look::From(due(100))),
+            (500, 0, successor, Duration::ZERO, Look::Full),
             (500, 500, hint_doorman, Duration::ZERO, Look::Full),
         ] {
             let mut pacer = after(now, asked, got);

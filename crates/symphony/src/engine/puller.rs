@@ -11,7 +11,9 @@ use tokio::sync::{Notify, Semaphore, mpsc};
 use super::gate::{Allowance, Breaker, RateLimit};
 use super::holds::Hold;
 use super::pacer::{Catch, Look, Pacer, worth_claiming};
-use super::{Ask, Claimed, Dispatched, Group, Interruption, Lane, Point, Shared, Stage, Unsent, jitter};
+use super::{
+    Ask, Claimed, Dispatched, Group, Interruption, Lane, Point, Shared, Stage, Unsent, jitter,
+};
 
 /// How many items the process may hold, and how many it does.
 #[derive(Debug)]
@@ -283,8 +285,11 @@ async fn carry<L: Lane>(
         }
         Dispatched::Unsent(reason) => {
             if reason == Unsent::LeaseTooShort {
-                tracing::warn!(lane = shared.lane.name(), group = group.settings.name,
-                    "an item waited too long to be sent safely and is given back");
+                tracing::warn!(
+                    lane = shared.lane.name(),
+                    group = group.settings.name,
+                    "an item waited too long to be sent safely and is given back"
+                );
             }
             outlet.unsent.send((index, L::lease(&work))).is_ok()
         }

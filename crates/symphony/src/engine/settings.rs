@@ -28,7 +28,7 @@ pub struct EngineSettings {
 impl Default for EngineSettings {
     fn default() -> Self {
         Self {
-            lease: Duration::from_secs(60),
+            lease: Duration::from_mins(1),
             lease_margin: Duration::from_secs(5),
             batch_items_max: 500,
             held_items_max: 2_000,
@@ -182,7 +182,10 @@ mod tests {
         assert_eq!(check(&good, &[group(30)]), Ok(()));
         for (field, bad) in [
             ("worker.lease_seconds", EngineSettings { lease: Duration::ZERO, ..good.clone() }),
-            ("worker.lease_seconds", EngineSettings { lease: Duration::from_secs(3601), ..good.clone() }),
+            (
+                "worker.lease_seconds",
+                EngineSettings { lease: Duration::from_secs(3601), ..good.clone() },
+            ),
             ("worker.batch_items_max", EngineSettings { batch_items_max: 0, ..good.clone() }),
             ("worker.batch_items_max", EngineSettings { batch_items_max: 4097, ..good.clone() }),
             ("worker.held_items_max", EngineSettings { held_items_max: 0, ..good.clone() }),

@@ -15,6 +15,16 @@ pub struct BreakerSettings {
     pub open_for_max: Duration,
 }
 
+impl Default for BreakerSettings {
+    fn default() -> Self {
+        Self {
+            failures_to_open: 10,
+            open_for: Duration::from_secs(5),
+            open_for_max: Duration::from_mins(1),
+        }
+    }
+}
+
 /// What a breaker lets through now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allowance {

@@ -62,12 +62,14 @@ fn send_again(terms: &Terms, ages: Ages, not_found: bool) -> Step {
         InquiryTerms::NotFoundIsFinalAfter(settle) if not_found => {
             match settle.checked_sub(ages.quiet_at_least) {
                 None | Some(Duration::ZERO) => Step::Send,
-                Some(left) => Step::Wait(left, "the rail does not know it yet, and may still come to"),
+                Some(left) => {
+                    Step::Wait(left, "the rail does not know it yet, and may still come to")
+                }
             }
         }
-        InquiryTerms::NotFoundIsFinalAfter(_) | InquiryTerms::NotFoundProvesNothing => {
-            Step::Park("the rail does not know it, and that proves nothing: sending again might pay twice")
-        }
+        InquiryTerms::NotFoundIsFinalAfter(_) | InquiryTerms::NotFoundProvesNothing => Step::Park(
+            "the rail does not know it, and that proves nothing: sending again might pay twice",
+        ),
         InquiryTerms::Impossible => {
             Step::Park("it may have been sent, and the rail can neither deduplicate nor be asked")
         }
@@ -131,20 +133,24 @@ mod tests {
     fn a_payment_is_sent_only_if_it_surely_was_not_or_cannot_pay_twice() {
         //  must inquire | key lifetime | inquiry           | key age | first step
         for (must_inquire, lifetime, inquiry, key_age, step) in [
-            (false, None,         Impossible,            0,      "send"),
-            (false, None,         SETTLE,                0,      "send"),
+            (false, None, Impossible, 0, "send"),
+            (false, None, SETTLE, 0, "send"),
             (false, Some(86_400), NotFoundProvesNothing, 99_999, "send"),
-            (true,  None,         Impossible,            0,      "park"),
-            (true,  Some(86_400), Impossible,            100,    "send"),
-            (true,  Some(86_400), Impossible,            86_369, "send"),
-            (true,  Some(86_400), Impossible,            86_370, "park"),
-            (true,  Some(86_400), Impossible,            99_999, "park"),
-            (true,  None,         SETTLE,                0,      "inquire"),
-            (true,  Some(86_400), NotFoundProvesNothing, 0,      "inquire"),
-            (true,  Some(86_400), SETTLE,                99_999, "inquire"),
+            (true, None, Impossible, 0, "park"),
+            (true, Some(86_400), Impossible, 100, "send"),
+            (true, Some(86_400), Impossible, 86_369, "send"),
+            (true, Some(86_400), Impossible, 86_370, "park"),
+            (true, Some(86_400), Impossible, 99_999, "park"),
+            (true, None, SETTLE, 0, "inquire"),
+            (true, Some(86_400), NotFoundProvesNothing, 0, "inquire"),
+            (true, Some(86_400), SETTLE, 99_999, "inquire"),
         ] {
             let terms = terms(lifetime, inquiry);
-            assert_eq!(word(&first_step(must_inquire, &terms, ages(key_age, 0))), step, "{terms:?} key {key_age}");
+            assert_eq!(
+                word(&first_step(must_inquire, &terms, ages(key_age, 0))),
+                step,
+                "{terms:?} key {key_age}"
+            );
         }
     }
 
@@ -152,17 +158,17 @@ mod tests {
     fn after_not_found_it_is_sent_again_under_a_young_key_or_once_not_found_is_final() {
         //  key lifetime | inquiry | key age | quiet for | then
         for (lifetime, inquiry, key_age, quiet, step) in [
-            (Some(3_600), NotFoundProvesNothing, 10,    10,    "send"),
-            (Some(3_600), NotFoundProvesNothing, 3_570, 10,    "park"),
+            (Some(3_600), NotFoundProvesNothing, 10, 10, "send"),
+            (Some(3_600), NotFoundProvesNothing, 3_570, 10, "park"),
             (Some(3_600), NotFoundProvesNothing, 9_999, 9_999, "park"),
-            (None,        NotFoundProvesNothing, 10,    9_999, "park"),
-            (None,        SETTLE,                10,    0,     "wait 60"),
-            (None,        SETTLE,                10,    59,    "wait 1"),
-            (None,        SETTLE,                10,    60,    "send"),
-            (None,        SETTLE,                9_999, 9_999, "send"),
-            (Some(3_600), SETTLE,                10,    0,     "send"),
-            (Some(3_600), SETTLE,                9_999, 0,     "wait 60"),
-            (Some(3_600), SETTLE,                9_999, 61,    "send"),
+            (None, NotFoundProvesNothing, 10, 9_999, "park"),
+            (None, SETTLE, 10, 0, "wait 60"),
+            (None, SETTLE, 10, 59, "wait 1"),
+            (None, SETTLE, 10, 60, "send"),
+            (None, SETTLE, 9_999, 9_999, "send"),
+            (Some(3_600), SETTLE, 10, 0, "send"),
+            (Some(3_600), SETTLE, 9_999, 0, "wait 60"),
+            (Some(3_600), SETTLE, 9_999, 61, "send"),
         ] {
             let terms = terms(lifetime, inquiry);
             assert_eq!(
@@ -186,7 +192,11 @@ mod tests {
             (Inquiry::Unclear(Answer::new(Verdict::Refused)), "settle unknown"),
             (Inquiry::Unclear(Answer::accepted("R2")), "settle unknown"),
         ] {
-            assert_eq!(word(&after_inquiry(inquiry.clone(), &terms, ages(0, 0))), step, "{inquiry:?}");
+            assert_eq!(
+                word(&after_inquiry(inquiry.clone(), &terms, ages(0, 0))),
+                step,
+                "{inquiry:?}"
+            );
         }
     }
 

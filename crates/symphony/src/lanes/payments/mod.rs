@@ -24,7 +24,7 @@ use decide::{Ages, Step};
 use rail::{Answer, Inquiry, Payment, Rail, Terms, Verdict};
 
 /// The longest pause a rail may ask for; the database takes no longer one.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+const RETRY_AFTER_MAX: Duration = Duration::from_hours(7 * 24);
 
 /// A rail with its bounds.
 pub struct RailSetup {
@@ -38,6 +38,19 @@ pub struct RailSetup {
     pub rate: Option<gate::Rate>,
     /// When to leave it alone.
     pub breaker: gate::BreakerSettings,
+}
+
+impl RailSetup {
+    /// Its bounds, as the engine takes them.
+    pub fn group(&self) -> Group {
+        Group {
+            name: self.name.clone(),
+            concurrency_max: self.concurrency_max,
+            call_limit: self.rail.terms().timeout,
+            rate: self.rate,
+            breaker: self.breaker,
+        }
+    }
 }
 
 impl std::fmt::Debug for RailSetup {
@@ -255,7 +268,11 @@ fn tally(outcome: Outcome, state: AttemptState, parked: bool) -> Tally {
         AttemptState::Dispatched => Tally::Dispatched,
         AttemptState::Failed => Tally::Failed,
         AttemptState::Retryable | AttemptState::ZombieRequeue | AttemptState::Dispatching => {
-            if outcome == Outcome::Unknown { Tally::Unknown } else { Tally::Retryable }
+            if outcome == Outcome::Unknown {
+                Tally::Unknown
+            } else {
+                Tally::Retryable
+            }
         }
     }
 }
@@ -280,13 +297,7 @@ impl Lane for PaymentLane {
     fn groups(&self) -> Vec<Group> {
         self.rails
             .values()
-            .map(|setup| Group {
-                name: setup.name.clone(),
-                concurrency_max: setup.concurrency_max,
-                call_limit: setup.rail.terms().timeout,
-                rate: setup.rate,
-                breaker: setup.breaker,
-            })
+            .map(RailSetup::group)
             .collect()
     }
 
@@ -333,10 +344,13 @@ impl Lane for PaymentLane {
 
     fn interrupted(&self, item: &ClaimedItem, why: Interruption) -> Done {
         let (error_code, message) = match why {
-            Interruption::Panicked => ("PANIC", "the rail's code panicked; the request may have left"),
-            Interruption::Shutdown => {
-                ("SHUTDOWN", "the worker had to stop before the rail answered; the request may have left")
+            Interruption::Panicked => {
+                ("PANIC", "the rail's code panicked; the request may have left")
             }
+            Interruption::Shutdown => (
+                "SHUTDOWN",
+                "the worker had to stop before the rail answered; the request may have left",
+            ),
         };
         let answer = Answer::trouble(Verdict::Unknown, error_code, message);
         let park = self
@@ -401,10 +415,18 @@ impl Lane for PaymentLane {
         Ok(late.conflict)
     }
 
-    async fn renew(&self, leases: &[Lease], lease: Duration) -> Result<Vec<(Lease, bool)>, DbError> {
+    async fn renew(
+        &self,
+        leases: &[Lease],
+        lease: Duration,
+    ) -> Result<Vec<(Lease, bool)>, DbError> {
         let seconds = i32::try_from(lease.as_secs()).unwrap_or(i32::MAX);
         let answers = self.executor.renew(&self.worker_id, leases, seconds).await?;
-        Ok(leases.iter().copied().zip(answers.into_iter().map(|(_, until)| until.is_some())).collect())
+        Ok(leases
+            .iter()
+            .copied()
+            .zip(answers.into_iter().map(|(_, until)| until.is_some()))
+            .collect())
     }
 
     async fn give_back(&self, leases: &[Lease]) -> Result<(), DbError> {

@@ -1,0 +1,111 @@
+//! What a process serves over HTTP: `/metrics`, `/healthz`, `/readyz`.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use symphony::db::{Database, LaneStatus};
+use symphony::engine::LaneMetrics;
+use tokio::net::TcpListener;
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+
+use crate::metrics;
+use crate::output::Failure;
+
+/// How old the database's figures may be: scrapes within that time share one query.
+const FIGURES_FOR: Duration = Duration::from_secs(5);
+
+/// A running server.
+#[derive(Debug)]
+pub struct Api {
+    address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+struct Served {
+    database: Database,
+    lanes: Vec<(&'static str, Arc<LaneMetrics>)>,
+    figures: Mutex<Option<(Instant, Vec<LaneStatus>)>>,
+}
+
+impl Api {
+    /// Serve at an address; loopback only, until there are tokens.
+    pub async fn start(
+        listen: &str,
+        database: Database,
+        lanes: Vec<(&'static str, Arc<LaneMetrics>)>,
+    ) -> Result<Self, Failure> {
+        let address: SocketAddr = listen.parse().map_err(|_| {
+            Failure::new(format!("api.listen is {listen}: it must look like 127.0.0.1:9464, or be \"off\""))
+        })?;
+        if !address.ip().is_loopback() {
+            return Err(Failure::new(format!(
+                "api.listen is {listen}: only loopback addresses are served, because there are no access tokens yet"
+            )));
+        }
+        let listener = TcpListener::bind(address).await.map_err(|error| {
+            Failure::new(format!("cannot listen on {listen}: {error}; set api.listen, or \"off\""))
+        })?;
+        let address = listener.local_addr()?;
+        let served = Arc::new(Served { database, lanes, figures: Mutex::new(None) });
+        let router = Router::new()
+            .route("/metrics", get(metrics_page))
+            .route("/healthz", get(|| async { "ok\n" }))
+            .route("/readyz", get(ready))
+            .with_state(served);
+        let task = tokio::spawn(async move {
+            if let Err(error) = axum::serve(listener, router).await {
+                tracing::error!(%error, "the HTTP server ended");
+            }
+        });
+        Ok(Self { address, task })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stop serving.
+    pub fn stop(self) {
+        self.task.abort();
+    }
+}
+
+async fn metrics_page(State(served): State<Arc<Served>>) -> impl IntoResponse {
+    let figures = served.figures().await;
+    let page = metrics::render(&served.lanes, &figures);
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
+}
+
+async fn ready(State(served): State<Arc<Served>>) -> impl IntoResponse {
+    match served.database.auditor().status().await {
+        Ok(_) => (StatusCode::OK, "ready\n".to_owned()),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", error.code())),
+    }
+}
+
+impl Served {
+    /// The lanes as the database sees them; the last known ones while it is away.
+    async fn figures(&self) -> Vec<LaneStatus> {
+        let mut known = self.figures.lock().await;
+        if let Some((at, figures)) = known.as_ref()
+            && at.elapsed() < FIGURES_FOR
+        {
+            return figures.clone();
+        }
+        match self.database.auditor().status().await {
+            Ok(figures) => {
+                *known = Some((Instant::now(), figures.clone()));
+                figures
+            }
+            Err(_) => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! `symphony run`: production workers, until SIGTERM or Ctrl-C.
+
+use std::process::ExitCode;
+
+use sqlx::postgres::PgConnectOptions;
+use symphony::engine::Engine;
+
+use crate::api::Api;
+use crate::cli::{Global, Run};
+use crate::config::{Config, build_rails};
+use crate::output::Failure;
+use crate::server::Server;
+use crate::{kill_points, telemetry, worker};
+
+pub(super) async fn run(global: &Global, options: &Run) -> Result<ExitCode, Failure> {
+    let config = Config::load(global.config.as_deref())?;
+    telemetry::start(&config.log);
+    // Everything that can be wrong with the settings is said before anything is started.
+    let rails = build_rails(&config.rails, &options.rails)?;
+    let points = kill_points::from_environment()?;
+    let server = Server::open(&with_url(global, &config)).await?;
+    let result = async {
+        let database = server.worker_database(&config.database).await?;
+        let listen = listen_options(&config, &server)?;
+        let names: Vec<_> = rails.iter().map(|rail| rail.name.clone()).collect();
+        let engine = worker::start_payments(&config, &database, listen, rails, points).await?;
+        let listen = options.api.as_deref().unwrap_or(&config.api.listen);
+        let api = match listen {
+            "off" => None,
+            listen => {
+                let lanes = vec![("payments", engine.metrics().clone())];
+                Some(Api::start(listen, database.clone(), lanes).await?)
+            }
+        };
+        tracing::info!(
+            worker_id = engine.worker_id(),
+            lanes = "payments",
+            rails = names.join(","),
+            address = api.as_ref().map(|api| api.address().to_string()),
+            version = env!("CARGO_PKG_VERSION"),
+            "working"
+        );
+        super::database::wait_for_signal().await?;
+        stop(engine, api).await
+    }
+    .await;
+    server.close().await?;
+    result
+}
+
+/// Stop gracefully; a second signal stops at once.
+pub(super) async fn stop(engine: Engine, api: Option<Api>) -> Result<ExitCode, Failure> {
+    tracing::info!("stopping: nothing more is claimed, what is in flight may end; a second signal stops at once");
+    let held = tokio::select! {
+        held = engine.stop() => held,
+        result = super::database::wait_for_signal() => {
+            result?;
+            return Err(Failure::new("stopped at once: what was held comes back when its leases expire"));
+        }
+    };
+    if let Some(api) = api {
+        api.stop();
+    }
+    if held > 0 {
+        return Err(Failure::new(format!(
+            "{held} items were still held: they come back when their leases expire, and their rail is asked first"
+        )));
+    }
+    tracing::info!("stopped");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The flags win over the file.
+pub(super) fn with_url(global: &Global, config: &Config) -> Global {
+    let mut global = global.clone();
+    global.database_url = global.database_url.or_else(|| config.database.url.clone());
+    global
+}
+
+/// Where to LISTEN: the direct connection, if one is configured.
+pub(super) fn listen_options(config: &Config, server: &Server) -> Result<PgConnectOptions, Failure> {
+    match &config.database.listen_url {
+        None => Ok(server.options().clone().application_name("symphony listener")),
+        Some(url) => Server::parse_url(url, "database.listen_url")
+            .map(|options| options.application_name("symphony listener")),
+    }
+}

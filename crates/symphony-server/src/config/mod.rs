@@ -1,0 +1,285 @@
+//! The configuration: the documented default file *is* the default; a file, the environment and flags lie over it.
+
+mod rails;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use symphony::engine::EngineSettings;
+use toml::{Table, Value};
+
+use crate::output::Failure;
+
+pub use rails::{RailSection, build_rails};
+
+/// The documented defaults.
+pub const DEFAULT: &str = include_str!("symphony.default.toml");
+/// Where the file is looked for, unless `--config` says so.
+const FILE: &str = "symphony.toml";
+/// Settings from the environment start with this.
+const ENVIRONMENT_PREFIX: &str = "SYMPHONY__";
+
+/// Everything that can be set.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where.
+    pub database: DatabaseSection,
+    /// How workers pace themselves.
+    pub worker: WorkerSection,
+    /// What is served over HTTP.
+    pub api: ApiSection,
+    /// What is logged.
+    pub log: LogSection,
+    /// The rails, by name.
+    #[serde(default)]
+    pub rails: std::collections::BTreeMap<String, RailSection>,
+}
+
+/// `[database]`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DatabaseSection {
+    /// The database.
+    pub url: Option<String>,
+    /// A direct connection for LISTEN.
+    pub listen_url: Option<String>,
+    /// The most connections one process opens, LISTEN not counted.
+    pub connections_max: u32,
+    /// No SET LOCAL ROLE is needed.
+    pub login_has_role: bool,
+}
+
+// URLs hold passwords.
+impl std::fmt::Debug for DatabaseSection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DatabaseSection")
+            .field("connections_max", &self.connections_max)
+            .field("login_has_role", &self.login_has_role)
+            .finish_non_exhaustive()
+    }
+}
+
+/// `[worker]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkerSection {
+    lease_seconds: u64,
+    lease_margin_ms: u64,
+    batch_items_max: usize,
+    held_items_max: usize,
+    poll_ms: (u64, u64),
+    repair_ms: (u64, u64),
+    gather_ms: u64,
+    shutdown_seconds: u64,
+}
+
+impl WorkerSection {
+    /// As the engine takes them.
+    pub fn engine(&self) -> EngineSettings {
+        let span = |(from, to)| (Duration::from_millis(from), Duration::from_millis(to));
+        EngineSettings {
+            lease: Duration::from_secs(self.lease_seconds),
+            lease_margin: Duration::from_millis(self.lease_margin_ms),
+            batch_items_max: self.batch_items_max,
+            held_items_max: self.held_items_max,
+            poll: span(self.poll_ms),
+            repair: span(self.repair_ms),
+            gather: Duration::from_millis(self.gather_ms),
+            shutdown: Duration::from_secs(self.shutdown_seconds),
+        }
+    }
+}
+
+/// `[api]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ApiSection {
+    /// Where to listen, or `off`.
+    pub listen: String,
+}
+
+/// `[log]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogSection {
+    /// How much.
+    pub level: LogLevel,
+    /// For whom.
+    pub format: LogFormat,
+}
+
+/// How much is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)] // the names say it
+pub enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+/// For whom logs are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines.
+    Json,
+}
+
+impl Config {
+    /// The defaults, with the file (named, or `symphony.toml` if there is one) and the environment over them.
+    pub fn load(named: Option<&Path>) -> Result<Self, Failure> {
+        let mut table = parse(DEFAULT, "the built-in defaults")?;
+        let file = match named {
+            Some(path) => Some(path.to_owned()),
+            None => Some(PathBuf::from(FILE)).filter(|path| path.exists()),
+        };
+        if let Some(path) = file {
+            let shown = path.display().to_string();
+            let text = std::fs::read_to_string(&path)
+                .map_err(|error| Failure::new(format!("cannot read {shown}: {error}")))?;
+            let over = parse(&text, &shown)?;
+            // Checked on its own first, so that a mistake is reported with its place in the file.
+            check_fields(&text, &shown)?;
+            merge(&mut table, over);
+        }
+        for (name, value) in std::env::vars() {
+            if let Some(path) = name.strip_prefix(ENVIRONMENT_PREFIX) {
+                let path: Vec<String> = path.split("__").map(str::to_lowercase).collect();
+                set(&mut table, &path, environment_value(&value))
+                    .map_err(|problem| Failure::new(format!("{name} {problem}")))?;
+            }
+        }
+        Self::deserialize(table)
+            .map_err(|error| Failure::new(format!("configuration: {}", one_line(&error))))
+    }
+}
+
+/// The file alone, every field optional: finds unknown fields and wrong types with their line.
+fn check_fields(text: &str, shown: &str) -> Result<(), Failure> {
+    let mut table = parse(DEFAULT, "the built-in defaults")?;
+    merge(&mut table, parse(text, shown)?);
+    Config::deserialize(table).map(|_| ()).map_err(|error| Failure::new(format!("{shown}: {}", one_line(&error))))
+}
+
+fn parse(text: &str, shown: &str) -> Result<Table, Failure> {
+    text.parse::<Table>().map_err(|error| {
+        let line = error.span().map_or(0, |span| {
+            text.get(..span.start).map_or(0, |before| before.matches('\n').count()) + 1
+        });
+        Failure::new(format!("{shown}, line {line}: {}", error.message().replace('\n', " ")))
+    })
+}
+
+fn one_line(error: &toml::de::Error) -> String {
+    error.to_string().trim().replace('\n', ", ")
+}
+
+/// Lay one table over another.
+fn merge(base: &mut Table, over: Table) {
+    for (key, value) in over {
+        match (base.get_mut(&key), value) {
+            (Some(Value::Table(below)), Value::Table(above)) => merge(below, above),
+            (_, value) => {
+                base.insert(key, value);
+            }
+        }
+    }
+}
+
+fn set(table: &mut Table, path: &[String], value: Value) -> Result<(), &'static str> {
+    match path {
+        [] => Err("names no setting"),
+        [key] => {
+            table.insert(key.clone(), value);
+            Ok(())
+        }
+        [section, rest @ ..] => {
+            let below = table.entry(section.clone()).or_insert_with(|| Value::Table(Table::new()));
+            match below {
+                Value::Table(below) => set(below, rest, value),
+                _ => Err("names something inside a setting that is no section"),
+            }
+        }
+    }
+}
+
+/// A TOML value if it reads as one, else the text itself.
+fn environment_value(text: &str) -> Value {
+    format!("value = {text}")
+        .parse::<Table>()
+        .ok()
+        .and_then(|mut table| table.remove("value"))
+        .unwrap_or_else(|| Value::String(text.to_owned()))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use symphony::engine;
+
+    #[test]
+    fn the_documented_defaults_are_the_engines_own() {
+        let config = Config::deserialize(parse(DEFAULT, "defaults").unwrap()).unwrap();
+        assert_eq!(config.worker.engine(), EngineSettings::default());
+        assert_eq!(engine::check(&config.worker.engine(), &[]), Ok(()));
+        assert!(config.rails.is_empty());
+    }
+
+    #[test]
+    fn the_commented_rail_of_the_defaults_is_a_valid_one() {
+        let text: String = DEFAULT
+            .lines()
+            .skip_while(|line| !line.starts_with("# [rails.sepa]"))
+            .take_while(|line| !line.contains("docs/RAILS.md"))
+            .map(|line| line.trim_start_matches("# ").to_owned() + "\n")
+            .filter(|line| !line.trim().is_empty() && line.trim() != "#" && !line.starts_with("Bounds"))
+            .collect();
+        let mut table = parse(DEFAULT, "defaults").unwrap();
+        merge(&mut table, parse(&text, "the example").unwrap());
+        let config = Config::deserialize(table).unwrap();
+        assert!(config.rails.contains_key("sepa"), "{text}");
+    }
+
+    #[test]
+    fn later_layers_win_and_leave_the_rest() {
+        let mut table = parse(DEFAULT, "defaults").unwrap();
+        merge(&mut table, parse("[worker]\nlease_seconds = 90\n", "file").unwrap());
+        for (name, value) in [("worker__held_items_max", "77"), ("api__listen", "off"), ("worker__poll_ms", "[1, 2]")] {
+            let path: Vec<String> = name.split("__").map(str::to_owned).collect();
+            set(&mut table, &path, environment_value(value)).unwrap();
+        }
+        let config = Config::deserialize(table).unwrap();
+        let engine = config.worker.engine();
+        assert_eq!(engine.lease, Duration::from_secs(90));
+        assert_eq!(engine.held_items_max, 77);
+        assert_eq!(engine.poll, (Duration::from_millis(1), Duration::from_millis(2)));
+        assert_eq!(engine.batch_items_max, 500);
+        assert_eq!(config.api.listen, "off");
+    }
+
+    #[test]
+    fn a_mistake_is_one_line_that_names_the_field() {
+        for (text, expected) in [
+            ("[worker]\nlease_second = 1\n", "lease_second"),
+            ("[worker]\nlease_seconds = \"long\"\n", "lease_seconds"),
+            ("[wrker]\n", "wrker"),
+            ("[log]\nlevel = \"loud\"\n", "level"),
+            ("[worker\n", "line 1"),
+        ] {
+            let failure = parse(text, "symphony.toml")
+                .and_then(|_| check_fields(text, "symphony.toml"))
+                .unwrap_err()
+                .to_string();
+            assert!(failure.contains(expected) && failure.contains("symphony.toml"), "{failure}");
+            assert!(!failure.contains('\n'), "{failure}");
+        }
+    }
+}

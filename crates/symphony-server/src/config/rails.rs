@@ -1,0 +1,109 @@
+//! `[rails.*]`: from configuration to rails that can be called.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use symphony::engine::gate::{BreakerSettings, Rate};
+use symphony::lanes::payments::RailSetup;
+use symphony_connect::rails::http::{HttpRail, HttpRailSettings};
+use toml::{Table, Value};
+
+use crate::output::Failure;
+
+/// One rail: its bounds, and what its kind takes.
+#[derive(Debug, Clone, Deserialize)]
+pub struct RailSection {
+    kind: Kind,
+    #[serde(default = "defaults::concurrency_max")]
+    concurrency_max: usize,
+    rate_per_second: Option<u32>,
+    rate_burst: Option<u32>,
+    breaker_failures: Option<u32>,
+    breaker_open_ms: Option<u64>,
+    breaker_open_max_ms: Option<u64>,
+    /// The rest is the kind's own, checked when it is built.
+    #[serde(flatten)]
+    own: Table,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    /// Any provider that speaks HTTP.
+    Http,
+    /// The simulated provider of `symphony sandbox`: `url` is its address.
+    Sandbox,
+}
+
+mod defaults {
+    pub(super) fn concurrency_max() -> usize {
+        64
+    }
+}
+
+/// The rails a worker shall serve, all that are configured or those named.
+pub fn build_rails(
+    sections: &BTreeMap<String, RailSection>,
+    named: &[String],
+) -> Result<Vec<RailSetup>, Failure> {
+    if let Some(missing) = named.iter().find(|name| !sections.contains_key(*name)) {
+        return Err(Failure::new(format!(
+            "no rail {missing} is configured: add a section [rails.{missing}] to symphony.toml"
+        )));
+    }
+    let served = sections.iter().filter(|(name, _)| named.is_empty() || named.contains(name));
+    let rails: Vec<_> = served.map(|(name, section)| build(name, section)).collect::<Result<_, _>>()?;
+    if rails.is_empty() {
+        return Err(Failure::new(
+            "no rail is configured: add a section such as [rails.sepa] to symphony.toml (`symphony config` shows one)",
+        ));
+    }
+    Ok(rails)
+}
+
+fn build(name: &str, section: &RailSection) -> Result<RailSetup, Failure> {
+    let refuse = |problem: String| Failure::new(format!("rails.{name}: {problem}"));
+    let own = match section.kind {
+        Kind::Http => section.own.clone(),
+        Kind::Sandbox => sandbox(&section.own).map_err(refuse)?,
+    };
+    let settings = HttpRailSettings::deserialize(own)
+        .map_err(|error| refuse(error.to_string().trim().replace('\n', ", ")))?;
+    let rail = HttpRail::new(settings).map_err(|error| refuse(error.to_string()))?;
+    let usual = BreakerSettings::default();
+    Ok(RailSetup {
+        name: name.to_owned(),
+        rail: Arc::new(rail),
+        concurrency_max: section.concurrency_max,
+        rate: section.rate_per_second.map(|per_second| Rate {
+            per_second,
+            burst: section.rate_burst.unwrap_or(per_second),
+        }),
+        breaker: BreakerSettings {
+            failures_to_open: section.breaker_failures.unwrap_or(usual.failures_to_open),
+            open_for: section.breaker_open_ms.map_or(usual.open_for, Duration::from_millis),
+            open_for_max: section
+                .breaker_open_max_ms
+                .map_or(usual.open_for_max, Duration::from_millis),
+        },
+    })
+}
+
+/// The http rail's settings for the sandbox at `url`; whatever else is set wins.
+fn sandbox(own: &Table) -> Result<Table, String> {
+    let Some(Value::String(url)) = own.get("url") else {
+        return Err("url must be the sandbox's address, such as \"http://127.0.0.1:8089\"".to_owned());
+    };
+    let base = url.trim_end_matches('/');
+    let mut settings = Table::from_iter([
+        ("inquiry_url".to_owned(), Value::String(format!("{base}/transfers/{{key}}"))),
+        ("key_lifetime_seconds".to_owned(), Value::Integer(86_400)),
+        ("destination".to_owned(), Value::String("any".to_owned())),
+        ("allow_private_addresses".to_owned(), Value::Boolean(true)),
+    ]);
+    settings.extend(own.clone());
+    settings.insert("url".to_owned(), Value::String(format!("{base}/transfers")));
+    Ok(settings)
+}
