@@ -21,6 +21,7 @@ mod claims;
 mod commands;
 mod commits;
 mod completions;
+mod engine;
 mod enqueue;
 mod fifo;
 mod fifo_acts;

@@ -243,6 +243,16 @@ impl TestDb {
     }
 }
 
+/// Wait until something holds; fail loudly if it never does.
+pub async fn until(claim: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let started = std::time::Instant::now();
+    let mut tick = tokio::time::interval(std::time::Duration::from_millis(10));
+    while !holds().await {
+        assert!(started.elapsed().as_secs() < 60, "waited for a minute, in vain: {claim}");
+        tick.tick().await;
+    }
+}
+
 pub fn payload() -> Payload {
     Payload::parse(r#"{"amount": {"value": "10.00", "currency": "EUR"}, "destination": {"iban": "DE89370400440532013000"}}"#).unwrap()
 }

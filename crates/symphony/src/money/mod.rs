@@ -42,28 +42,3 @@ pub struct Amount {
     /// In the currency's smallest unit.
     pub minor_units: u128,
 }
-
-/// A placeholder until the branch `money` is merged, which replaces it: accepts every destination.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DestinationRule {
-    /// An IBAN with its checksum.
-    Iban,
-    /// An EVM address with its EIP-55 case.
-    Evm,
-    /// An ABA routing number with its checksum.
-    Aba,
-    /// A telephone number as E.164 writes it.
-    E164,
-    /// A plain identifier.
-    PlainId,
-    /// Anything.
-    Any,
-}
-
-impl DestinationRule {
-    /// Placeholder: accepts every destination.
-    pub fn check(self, _payload: &serde_json::value::RawValue) -> Result<(), Defect> {
-        Ok(())
-    }
-}
