@@ -103,8 +103,7 @@ fn of_v6(address: Ipv6Addr) -> AddressKind {
         }
         // Compatible (::a.b.c.d) and translated (::ffff:0:a.b.c.d) addresses, NAT64 of one's own, Teredo, 6to4,
         // ISATAP: whatever is inside, nobody has a provider there.
-        [0, 0, 0, 0, 0, 0, _, _]
-        | [0, 0, 0, 0, 0xffff, 0, _, _]
+        [0, 0, 0, 0, 0 | 0xffff, 0, _, _]
         | [0x64, 0xff9b, 1, ..]
         | [0x2001, 0, ..]
         | [0x2002, ..]

@@ -1,0 +1,277 @@
+//! One HTTP/1.1 exchange, with a clear line between "surely not sent" and "may have left".
+//!
+//! Straight on hyper's connections, because that line is the whole point: everything up to a finished TLS
+//! handshake is [`Failure::NotSent`], everything after the request was handed over is [`Failure::Lost`]. No
+//! redirects, no proxies from the environment, no cookies, and no resending: hyper's connections never repeat
+//! a request (only its pooled client and what is built on it do). The one repetition here is of a request that
+//! `try_send_request` hands back, which it does only if it never began to write it (`TrySendError::take_message`;
+//! hyper 1.x, `proto/h1/dispatch.rs`, where a request once taken from the queue is never returned).
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{HeaderMap, Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use url::Host;
+
+use crate::address::{AddressGuard, ResolveError, Transport};
+
+/// Idle connections are not used after this. The shortest limit common servers have by default is 5 seconds
+/// (Node.js); a request that meets their hanging up is lost, hence unknown, hence an inquiry.
+const IDLE_MS_MAX: u64 = 4_000;
+/// Idle connections kept.
+const IDLE_CONNECTIONS_MAX: usize = 64;
+/// How long a connection may take to come to rest after its last answer.
+const READY_MS_MAX: u64 = 100;
+/// The largest head of an answer.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
+pub(super) type Body = Full<Bytes>;
+
+/// A server, and the connections to it.
+pub(super) struct Origin {
+    pub(super) host: Host<String>,
+    pub(super) port: u16,
+    /// `None`: plain text.
+    pub(super) tls: Option<(TlsConnector, ServerName<'static>)>,
+    pub(super) guard: AddressGuard,
+    pub(super) connect_timeout: Duration,
+    pub(super) response_bytes_max: usize,
+    pub(super) idle: Mutex<Vec<Idle>>,
+}
+
+pub(super) struct Idle {
+    sender: SendRequest<Body>,
+    since: Instant,
+}
+
+/// A whole answer.
+pub(super) struct Reply {
+    pub(super) status: u16,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+/// No whole answer. The texts contain nothing of request or answer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Not one byte of the request left.
+    NotSent { error_code: &'static str, message: String },
+    /// It may have arrived.
+    Lost { error_code: &'static str, message: String },
+}
+
+impl Failure {
+    fn not_sent(error_code: &'static str, message: impl Into<String>) -> Self {
+        Self::NotSent { error_code, message: message.into() }
+    }
+
+    fn lost(error_code: &'static str, message: impl Into<String>) -> Self {
+        Self::Lost { error_code, message: message.into() }
+    }
+
+    fn timeout() -> Self {
+        Self::lost("TIMEOUT", "no whole answer in time")
+    }
+}
+
+impl Origin {
+    /// Send once, and read the whole answer.
+    pub(super) async fn exchange(
+        &self,
+        mut request: Request<Body>,
+        deadline: Instant,
+    ) -> Result<Reply, Failure> {
+        while let Some(mut sender) = self.take_idle(deadline).await {
+            match send(&mut sender, request, deadline).await? {
+                Sent::Answered(response) => return self.read(response, sender, deadline).await,
+                // The server had hung up meanwhile; nothing was written.
+                Sent::HandedBack(unsent) => request = unsent,
+            }
+        }
+        let mut sender = self.connect(deadline).await?;
+        match send(&mut sender, request, deadline).await? {
+            Sent::Answered(response) => self.read(response, sender, deadline).await,
+            Sent::HandedBack(_) => Err(Failure::not_sent(
+                "CONNECT_FAILED",
+                "the connection closed before anything was sent",
+            )),
+        }
+    }
+
+    async fn read(
+        &self,
+        response: Response<Incoming>,
+        sender: SendRequest<Body>,
+        deadline: Instant,
+    ) -> Result<Reply, Failure> {
+        let (head, mut body) = response.into_parts();
+        let mut bytes = Vec::new();
+        loop {
+            let Ok(frame) = timeout_at(deadline, body.frame()).await else {
+                return Err(Failure::timeout());
+            };
+            match frame {
+                None => break,
+                Some(Err(error)) => return Err(lost(&error)),
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        if bytes.len().saturating_add(data.len()) > self.response_bytes_max {
+                            let problem = "the answer is larger than response_bytes_max";
+                            return Err(Failure::lost("BAD_RESPONSE", problem));
+                        }
+                        bytes.extend_from_slice(&data);
+                    }
+                }
+            }
+        }
+        self.keep(sender);
+        Ok(Reply { status: head.status.as_u16(), headers: head.headers, body: bytes.into() })
+    }
+
+    /// A connection at rest. The last used first, so that a quiet time lets the others go.
+    async fn take_idle(&self, deadline: Instant) -> Option<SendRequest<Body>> {
+        loop {
+            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+            if idle.since.elapsed() > Duration::from_millis(IDLE_MS_MAX) || idle.sender.is_closed()
+            {
+                continue;
+            }
+            let mut sender = idle.sender;
+            // Ready means that its last exchange is over. A server that went on talking is not ready but closed:
+            // what it said may not be taken for the answer to the next payment.
+            let at_most = deadline.min(Instant::now() + Duration::from_millis(READY_MS_MAX));
+            if let Ok(Ok(())) = timeout_at(at_most, sender.ready()).await {
+                return Some(sender);
+            }
+        }
+    }
+
+    fn keep(&self, sender: SendRequest<Body>) {
+        if sender.is_closed() {
+            return;
+        }
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() >= IDLE_CONNECTIONS_MAX {
+            idle.retain(|one| !one.sender.is_closed());
+        }
+        if idle.len() < IDLE_CONNECTIONS_MAX {
+            idle.push(Idle { sender, since: Instant::now() });
+        }
+    }
+
+    async fn connect(&self, deadline: Instant) -> Result<SendRequest<Body>, Failure> {
+        let deadline = deadline.min(Instant::now() + self.connect_timeout);
+        let in_time = timeout_at(deadline, async {
+            let transport =
+                if self.tls.is_some() { Transport::Encrypted } else { Transport::Plain };
+            let addresses = self
+                .guard
+                .resolve(&self.host, self.port, transport)
+                .await
+                .map_err(|error| unresolved(&error))?;
+            let stream = open(&addresses, deadline).await?;
+            match &self.tls {
+                None => handshake(stream).await,
+                Some((connector, name)) => {
+                    let stream =
+                        connector.connect(name.clone(), stream).await.map_err(|error| {
+                            Failure::not_sent("TLS_FAILED", format!("TLS handshake: {error}"))
+                        })?;
+                    handshake(stream).await
+                }
+            }
+        });
+        in_time.await.unwrap_or_else(|_elapsed| {
+            Err(Failure::not_sent("CONNECT_TIMEOUT", "no connection within connect_timeout_ms"))
+        })
+    }
+}
+
+/// The first of the checked addresses that answers. Each gets its share of the time, so that one that swallows
+/// packets does not hide the others.
+async fn open(addresses: &[std::net::SocketAddr], deadline: Instant) -> Result<TcpStream, Failure> {
+    let mut failure = Failure::not_sent("CONNECT_FAILED", "the host has no address");
+    for (tried, address) in addresses.iter().enumerate() {
+        let left = u32::try_from(addresses.len().saturating_sub(tried)).unwrap_or(u32::MAX).max(1);
+        let until = Instant::now() + deadline.saturating_duration_since(Instant::now()) / left;
+        match timeout_at(until, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => {
+                // A request is one write: waiting to fill a packet would only delay it.
+                stream.set_nodelay(true).map_err(|error| {
+                    Failure::not_sent("CONNECT_FAILED", format!("connecting: {}", error.kind()))
+                })?;
+                return Ok(stream);
+            }
+            Ok(Err(error)) => {
+                failure =
+                    Failure::not_sent("CONNECT_FAILED", format!("connecting: {}", error.kind()));
+            }
+            Err(_elapsed) => {
+                failure =
+                    Failure::not_sent("CONNECT_TIMEOUT", "no connection within connect_timeout_ms");
+            }
+        }
+    }
+    Err(failure)
+}
+
+async fn handshake<S>(stream: S) -> Result<SendRequest<Body>, Failure>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = http1::Builder::new()
+        .max_buf_size(HEAD_BYTES_MAX)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|_| Failure::not_sent("CONNECT_FAILED", "the connection could not be set up"))?;
+    tokio::spawn(async move {
+        // Whoever waits for an answer sees the same error at the sender.
+        let _seen_by_the_sender = connection.await;
+    });
+    Ok(sender)
+}
+
+enum Sent {
+    Answered(Response<Incoming>),
+    HandedBack(Request<Body>),
+}
+
+async fn send(
+    sender: &mut SendRequest<Body>,
+    request: Request<Body>,
+    deadline: Instant,
+) -> Result<Sent, Failure> {
+    match timeout_at(deadline, sender.try_send_request(request)).await {
+        Err(_elapsed) => Err(Failure::timeout()),
+        Ok(Ok(response)) => Ok(Sent::Answered(response)),
+        Ok(Err(mut error)) => match error.take_message() {
+            Some(unsent) => Ok(Sent::HandedBack(unsent)),
+            None => Err(lost(error.error())),
+        },
+    }
+}
+
+fn lost(error: &hyper::Error) -> Failure {
+    if error.is_parse() {
+        Failure::lost("BAD_RESPONSE", "the answer is not HTTP")
+    } else {
+        Failure::lost("CONNECTION_LOST", "the connection broke before the answer was whole")
+    }
+}
+
+fn unresolved(error: &ResolveError) -> Failure {
+    let error_code = match error {
+        ResolveError::Unresolved => "DNS_FAILED",
+        ResolveError::Refused(_) | ResolveError::PlainToPublic => "ADDRESS_REFUSED",
+    };
+    Failure::not_sent(error_code, error.to_string())
+}

@@ -1,0 +1,230 @@
+//! What one configures about an HTTP rail, and what is refused before the first payment.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use symphony::lanes::payments::rail::Verdict;
+use symphony::money::DestinationRule;
+
+use crate::rails::taxonomy::Preset;
+
+/// The longest a provider may be waited for.
+pub const TIMEOUT_MS_MAX: u64 = 600_000;
+/// The largest answer that can be allowed.
+pub const RESPONSE_BYTES_MAX: usize = 16 << 20;
+
+/// An HTTP rail, as configuration writes it. Every field but `url` and `destination` has a default; secrets are
+/// named by the environment variable that holds them and never stand here.
+#[derive(Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HttpRailSettings {
+    /// Where payments are sent with POST. Must be https, except for private addresses that are allowed below.
+    pub url: String,
+    /// Where one can ask with GET what became of a payment; `{key}` stands for its key. Default: one cannot.
+    pub inquiry_url: Option<String>,
+    /// The limit on one dispatch, connecting included. Default 30,000.
+    pub timeout_ms: u64,
+    /// The limit on one inquiry, connecting included. Default 10,000.
+    pub inquiry_timeout_ms: u64,
+    /// The limit on resolving, connecting and the TLS handshake. Default 5,000.
+    pub connect_timeout_ms: u64,
+    /// How long the provider remembers a key, and pays once for it. Default: it does not deduplicate.
+    pub key_lifetime_seconds: Option<u64>,
+    /// What an inquiry's 404 is worth. Default `proves_nothing`.
+    pub not_found: NotFound,
+    /// With `not_found = "final"`: how long after the last send a 404 becomes a proof.
+    pub settle_delay_seconds: Option<u64>,
+    /// Only a 404 with this code in its body is "not found"; any other is unclear. Default: every 404 is.
+    pub not_found_code: String,
+    /// The header that carries the key. Default `Idempotency-Key`.
+    pub idempotency_header: String,
+    /// The environment variable that holds the secret requests are signed with. Default: not signed.
+    pub signing_secret_env: Option<String>,
+    /// More headers, the same for every request. Not for secrets.
+    pub headers: BTreeMap<String, String>,
+    /// More headers, each with the environment variable that holds its whole value: `Authorization`.
+    pub header_env: BTreeMap<String, String>,
+    /// The code tables to start from. Default `["iso20022", "http"]`.
+    pub presets: Vec<Preset>,
+    /// The provider's own codes, over the presets: `"AM05" = "accepted"`, `"http:503" = "retryable"`.
+    pub codes: BTreeMap<String, Verdict>,
+    /// Where an answer has its code, as a JSON pointer. Empty: nowhere. Default `/code`.
+    pub code_pointer: String,
+    /// Where it has the reason of a refusal, if that is a field of its own: a refusal counts only if its reason
+    /// is mapped too. Default: nowhere.
+    pub reason_pointer: String,
+    /// Where it has the provider's reference. Default `/reference`.
+    pub reference_pointer: String,
+    /// Where it has a text for people. It ends in the ledger: leave it out if it can repeat account data.
+    /// Default: nowhere.
+    pub message_pointer: String,
+    /// Where it repeats the key; an answer for another key is then not believed. Default: nowhere.
+    pub key_pointer: String,
+    /// What a destination must look like. No default: say `any` if only the provider can tell.
+    pub destination: Option<DestinationRule>,
+    /// Larger answers are not read, hence unknown. Default 65,536.
+    pub response_bytes_max: usize,
+    /// Also call loopback and private addresses. Default false.
+    pub allow_private_addresses: bool,
+    /// Networks to call besides the public ones: `10.1.0.0/16`. Default none.
+    pub allowed_networks: Vec<String>,
+    /// A PEM file with certificate authorities to trust besides the public ones.
+    pub extra_root_certificates_file: Option<PathBuf>,
+}
+
+/// What "not found" is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NotFound {
+    /// The payment may still be on its way.
+    ProvesNothing,
+    /// The money did not move, once `settle_delay_seconds` have passed.
+    Final,
+}
+
+/// Why settings cannot be used: the field, and what is wrong with it. Never contains a secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field} {problem}")]
+pub struct SettingsError {
+    /// The field's name, as configuration writes it.
+    pub field: &'static str,
+    /// What is wrong and what would be right.
+    pub problem: String,
+}
+
+impl SettingsError {
+    pub(super) fn new(field: &'static str, problem: impl Into<String>) -> Self {
+        Self { field, problem: problem.into() }
+    }
+}
+
+impl Default for HttpRailSettings {
+    fn default() -> Self {
+        Self {
+            url: String::new(),
+            inquiry_url: None,
+            timeout_ms: 30_000,
+            inquiry_timeout_ms: 10_000,
+            connect_timeout_ms: 5_000,
+            key_lifetime_seconds: None,
+            not_found: NotFound::ProvesNothing,
+            settle_delay_seconds: None,
+            not_found_code: String::new(),
+            idempotency_header: "Idempotency-Key".to_owned(),
+            signing_secret_env: None,
+            headers: BTreeMap::new(),
+            header_env: BTreeMap::new(),
+            presets: vec![Preset::Iso20022, Preset::Http],
+            codes: BTreeMap::new(),
+            code_pointer: "/code".to_owned(),
+            reason_pointer: String::new(),
+            reference_pointer: "/reference".to_owned(),
+            message_pointer: String::new(),
+            key_pointer: String::new(),
+            destination: None,
+            response_bytes_max: 64 << 10,
+            allow_private_addresses: false,
+            allowed_networks: Vec::new(),
+            extra_root_certificates_file: None,
+        }
+    }
+}
+
+/// Only what cannot hold a secret: neither headers nor what follows the `?` of a URL.
+impl fmt::Debug for HttpRailSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpRailSettings")
+            .field("url", &self.url.split('?').next())
+            .field("timeout_ms", &self.timeout_ms)
+            .field("headers", &self.headers.keys())
+            .field("header_env", &self.header_env)
+            .field("signing_secret_env", &self.signing_secret_env)
+            .finish_non_exhaustive()
+    }
+}
+
+impl HttpRailSettings {
+    /// What can be seen wrong without resolving, reading files or asking the environment.
+    pub(super) fn check_consistency(&self) -> Result<(), SettingsError> {
+        let refuse = |field, problem: &str| Err(SettingsError::new(field, problem));
+        for (field, value) in [
+            ("timeout_ms", self.timeout_ms),
+            ("inquiry_timeout_ms", self.inquiry_timeout_ms),
+            ("connect_timeout_ms", self.connect_timeout_ms),
+        ] {
+            if !(1..=TIMEOUT_MS_MAX).contains(&value) {
+                return Err(SettingsError::new(field, format!("must be 1 to {TIMEOUT_MS_MAX}")));
+            }
+        }
+        if !(1..=RESPONSE_BYTES_MAX).contains(&self.response_bytes_max) {
+            let problem = format!("must be 1 to {RESPONSE_BYTES_MAX}");
+            return Err(SettingsError::new("response_bytes_max", problem));
+        }
+        if self.connect_timeout_ms > self.timeout_ms {
+            return refuse(
+                "connect_timeout_ms",
+                "must not be longer than timeout_ms, of which it is a part",
+            );
+        }
+        if let Some(seconds) = self.key_lifetime_seconds
+            && seconds.saturating_mul(1_000) <= self.timeout_ms
+        {
+            return refuse(
+                "key_lifetime_seconds",
+                "must be longer than timeout_ms: a key forgotten by then never protects (leave it out \
+                 if the provider does not deduplicate)",
+            );
+        }
+        if self.destination.is_none() {
+            return refuse(
+                "destination",
+                "is missing: say iban, evm, aba, e164, plain_id, or any if only the provider can tell",
+            );
+        }
+        for (field, pointer) in [
+            ("code_pointer", &self.code_pointer),
+            ("reason_pointer", &self.reason_pointer),
+            ("reference_pointer", &self.reference_pointer),
+            ("message_pointer", &self.message_pointer),
+            ("key_pointer", &self.key_pointer),
+        ] {
+            if !pointer.is_empty() && !pointer.starts_with('/') {
+                return refuse(field, "must be a JSON pointer such as /data/code, or empty");
+            }
+        }
+        if !self.reason_pointer.is_empty() && self.code_pointer.is_empty() {
+            return refuse("reason_pointer", "needs code_pointer: a reason explains a code");
+        }
+        self.check_inquiry()
+    }
+
+    fn check_inquiry(&self) -> Result<(), SettingsError> {
+        let refuse = |field, problem: &str| Err(SettingsError::new(field, problem));
+        match (self.not_found, &self.inquiry_url, self.settle_delay_seconds) {
+            (NotFound::Final, None, _) => {
+                refuse("not_found", "is final, but without inquiry_url nothing can be asked")
+            }
+            (NotFound::Final, Some(_), None) => refuse(
+                "settle_delay_seconds",
+                "is missing: with not_found = \"final\", say how long after a send \"not found\" is a proof",
+            ),
+            (NotFound::ProvesNothing, _, Some(_)) => refuse(
+                "settle_delay_seconds",
+                "is only used with not_found = \"final\": remove one or change the other",
+            ),
+            (_, None, _) if !self.not_found_code.is_empty() => {
+                refuse("not_found_code", "is set, but without inquiry_url nothing can be asked")
+            }
+            (_, Some(url), _) if !url.contains("{key}") => {
+                refuse("inquiry_url", "must contain {key}, in whose place the payment's key is put")
+            }
+            (_, Some(_), _) if self.code_pointer.is_empty() => refuse(
+                "code_pointer",
+                "is empty, but an inquiry's answer must have a code: its status only says that the key is known",
+            ),
+            _ => Ok(()),
+        }
+    }
+}
