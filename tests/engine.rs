@@ -156,9 +156,13 @@ fn settings() -> EngineSettings {
     }
 }
 
-fn start_with(db: &TestDb, rails: Vec<RailSetup>, settings: EngineSettings, points: Points) -> Engine {
-    let lane =
-        PaymentLane::new(db.database.executor(), engine::new_worker_id("test"), rails);
+fn start_with(
+    db: &TestDb,
+    rails: Vec<RailSetup>,
+    settings: EngineSettings,
+    points: Points,
+) -> Engine {
+    let lane = PaymentLane::new(db.database.executor(), engine::new_worker_id("test"), rails);
     Engine::start(Start {
         lane,
         database: db.database.clone(),
@@ -191,14 +195,23 @@ async fn every_payment_is_executed_once_and_dispatched_once() {
     let db = TestDb::new().await;
     let bank = Arc::new(Bank::default());
     db.enqueue_stream("acme", "sepa", 300).await;
-    let engine = start(&db, vec![setup("sepa", rail(&bank, terms(), |_, _, _| Reply::Executed(accepted())))]);
+    let engine = start(
+        &db,
+        vec![setup("sepa", rail(&bank, terms(), |_, _, _| Reply::Executed(accepted())))],
+    );
     db.enqueue_stream("brio", "sepa", 300).await;
     until_empty(&db).await;
     assert_eq!(engine.stop().await, 0);
     assert_eq!(bank.executed.lock().unwrap().len(), 600);
     assert!(bank.executed.lock().unwrap().values().all(|times| *times == 1));
     assert!(bank.most_at_once.load(Ordering::SeqCst) <= 16, "the rail's bound");
-    assert_eq!(db.count("payment_outbox_attempts WHERE state = 'DISPATCHED' AND rail_reference = 'BANK-1'").await, 600);
+    assert_eq!(
+        db.count(
+            "payment_outbox_attempts WHERE state = 'DISPATCHED' AND rail_reference = 'BANK-1'"
+        )
+        .await,
+        600
+    );
     db.assert_ledger_holds().await;
 }
 
@@ -207,7 +220,9 @@ async fn each_verdict_ends_as_the_ledger_state_it_means() {
     let db = TestDb::new().await;
     let bank = Arc::new(Bank::default());
     let script = |_: &Bank, payment: &Payment, _: usize| match payment.instruction_id.as_str() {
-        "refused" => Reply::Not(Answer { code: Some("AC04".into()), ..Answer::new(Verdict::Refused) }),
+        "refused" => {
+            Reply::Not(Answer { code: Some("AC04".into()), ..Answer::new(Verdict::Refused) })
+        }
         "retryable" => Reply::Not(Answer {
             code: Some("429".into()),
             retry_after: Some(Duration::from_secs(3_600)),
@@ -235,7 +250,8 @@ async fn a_timeout_is_asked_about_and_never_sent_again_if_it_was_executed() {
     let bank = Arc::new(Bank::default());
     let item = db.enqueue(&payment("one", "acme", "sepa")).await.outbox_id;
     let short = Terms { timeout: Duration::from_millis(200), ..terms() };
-    let engine = start(&db, vec![setup("sepa", rail(&bank, short, |_, _, _| Reply::ExecutedSilence))]);
+    let engine =
+        start(&db, vec![setup("sepa", rail(&bank, short, |_, _, _| Reply::ExecutedSilence))]);
     until("the timeout is written down", async || !db.ledger(item).await.is_empty()).await;
     db.make_due(item).await;
     until_empty(&db).await;
@@ -361,25 +377,42 @@ async fn a_panic_in_a_rail_is_an_unknown_outcome_and_the_worker_goes_on() {
     assert_eq!(engine.stop().await, 0);
     assert_eq!(db.state(good).await, "DISPATCHED");
     assert!(db.one::<bool>(&format!("SELECT outcome_unknown AND error_code = 'PANIC' FROM payment_outbox_attempts WHERE outbox_id = '{bad}'")).await);
-    assert!(db.one::<bool>(&format!("SELECT must_inquire FROM payment_outbox_pending WHERE outbox_id = '{bad}'")).await);
+    assert!(
+        db.one::<bool>(&format!(
+            "SELECT must_inquire FROM payment_outbox_pending WHERE outbox_id = '{bad}'"
+        ))
+        .await
+    );
 }
 
 #[tokio::test]
 async fn what_is_invalid_fails_unsent_and_what_may_have_been_sent_is_parked_instead() {
     let db = TestDb::new().await;
     let bank = Arc::new(Bank::default());
-    let number = symphony::domain::Payload::parse(r#"{"amount": {"value": 10.00, "currency": "EUR"}}"#).unwrap();
+    let number =
+        symphony::domain::Payload::parse(r#"{"amount": {"value": 10.00, "currency": "EUR"}}"#)
+            .unwrap();
     let nowhere = symphony::domain::Payload::parse(
         r#"{"amount": {"value": "10.00", "currency": "EUR"}, "destination": "nowhere"}"#,
     )
     .unwrap();
     let mut ids = Vec::new();
     for (name, payload) in [("number", &number), ("nowhere", &nowhere), ("maybe sent", &nowhere)] {
-        let request = symphony::domain::PaymentRequest { payload: payload.clone(), ..payment(name, "acme", "sepa") };
+        let request = symphony::domain::PaymentRequest {
+            payload: payload.clone(),
+            ..payment(name, "acme", "sepa")
+        };
         ids.push(db.enqueue(&request).await.outbox_id);
     }
-    db.sql(&format!("UPDATE payment_outbox_pending SET must_inquire = true WHERE outbox_id = '{}'", ids[2])).await;
-    let engine = start(&db, vec![setup("sepa", rail(&bank, terms(), |_, _, _| Reply::Executed(accepted())))]);
+    db.sql(&format!(
+        "UPDATE payment_outbox_pending SET must_inquire = true WHERE outbox_id = '{}'",
+        ids[2]
+    ))
+    .await;
+    let engine = start(
+        &db,
+        vec![setup("sepa", rail(&bank, terms(), |_, _, _| Reply::Executed(accepted())))],
+    );
     until("all have ended or wait for a person", async || {
         db.count("payment_outbox_attempts").await == 3
     })
@@ -389,10 +422,12 @@ async fn what_is_invalid_fails_unsent_and_what_may_have_been_sent_is_parked_inst
     assert_eq!(db.state(ids[0]).await, "FAILED");
     assert_eq!(db.state(ids[1]).await, "FAILED");
     assert_eq!(db.state(ids[2]).await, "PARKED");
-    let codes: Vec<String> = sqlx::query_scalar("SELECT error_code FROM payment_outbox_attempts ORDER BY instruction_id")
-        .fetch_all(&mut db.admin().await)
-        .await
-        .unwrap();
+    let codes: Vec<String> = sqlx::query_scalar(
+        "SELECT error_code FROM payment_outbox_attempts ORDER BY instruction_id",
+    )
+    .fetch_all(&mut db.admin().await)
+    .await
+    .unwrap();
     assert_eq!(codes, ["INVALID_DESTINATION", "INVALID_DESTINATION", "INVALID_AMOUNT"]);
 }
 
@@ -405,7 +440,8 @@ async fn a_fifo_lane_runs_in_order_without_waiting_for_polls() {
         db.enqueue_stream(participant, "instant", 40).await;
     }
     // Polls an hour apart: only the successor's own wake-up can drive it.
-    let patient = EngineSettings { poll: (Duration::from_hours(1), Duration::from_hours(1)), ..settings() };
+    let patient =
+        EngineSettings { poll: (Duration::from_hours(1), Duration::from_hours(1)), ..settings() };
     let engine = start_with(
         &db,
         vec![setup("instant", rail(&bank, terms(), |_, _, _| Reply::Executed(accepted())))],
@@ -427,7 +463,8 @@ async fn a_stop_gives_back_what_was_not_sent_and_waits_for_what_was() {
     let db = TestDb::new().await;
     let bank = Arc::new(Bank::default());
     db.enqueue_stream("acme", "sepa", 32).await;
-    let mut narrow = setup("sepa", rail(&bank, terms(), |_, _, _| Reply::ExecutedLater(accepted())));
+    let mut narrow =
+        setup("sepa", rail(&bank, terms(), |_, _, _| Reply::ExecutedLater(accepted())));
     narrow.concurrency_max = 4;
     let engine = start(&db, vec![narrow]);
     let metrics = engine.metrics().clone();
@@ -461,7 +498,12 @@ async fn what_is_still_in_flight_when_the_time_to_stop_is_up_is_unknown() {
     until("it is under way", async || bank.running.load(Ordering::SeqCst) == 1).await;
     assert_eq!(engine.stop().await, 0);
     assert_eq!(db.ledger(item).await, ["1 RETRYABLE"]);
-    assert!(db.one::<bool>("SELECT outcome_unknown AND error_code = 'SHUTDOWN' FROM payment_outbox_attempts").await);
+    assert!(
+        db.one::<bool>(
+            "SELECT outcome_unknown AND error_code = 'SHUTDOWN' FROM payment_outbox_attempts"
+        )
+        .await
+    );
 }
 
 #[tokio::test]
@@ -469,12 +511,16 @@ async fn a_lease_is_renewed_for_as_long_as_its_dispatch_takes() {
     let db = TestDb::new().await;
     let bank = Arc::new(Bank::default());
     let item = db.enqueue(&payment("one", "acme", "sepa")).await.outbox_id;
-    let engine = start(&db, vec![setup("sepa", rail(&bank, terms(), |_, _, _| Reply::ExecutedLater(accepted())))]);
+    let engine = start(
+        &db,
+        vec![setup("sepa", rail(&bank, terms(), |_, _, _| Reply::ExecutedLater(accepted())))],
+    );
     until("it is under way", async || bank.running.load(Ordering::SeqCst) == 1).await;
     let first: String = db.one("SELECT lease_expires_at::text FROM payment_outbox_pending").await;
     // A renewal extends it; the timeout of the call has not passed yet.
     until("the lease was renewed", async || {
-        db.count(&format!("payment_outbox_pending WHERE lease_expires_at::text > '{first}'")).await == 1
+        db.count(&format!("payment_outbox_pending WHERE lease_expires_at::text > '{first}'")).await
+            == 1
             || db.state(item).await == "DISPATCHED"
     })
     .await;
@@ -488,12 +534,16 @@ async fn a_late_yes_is_kept_as_evidence_and_a_contradiction_is_an_alarm() {
     let db = TestDb::new().await;
     let bank = Arc::new(Bank::default());
     let item = db.enqueue(&payment("one", "acme", "sepa")).await.outbox_id;
-    let engine = start(&db, vec![setup("sepa", rail(&bank, terms(), |_, _, _| Reply::ExecutedLater(accepted())))]);
+    let engine = start(
+        &db,
+        vec![setup("sepa", rail(&bank, terms(), |_, _, _| Reply::ExecutedLater(accepted())))],
+    );
     let metrics = engine.metrics().clone();
     until("it is under way", async || bank.running.load(Ordering::SeqCst) == 1).await;
     // The lease passes to another, who is told something else.
     db.expire(item).await;
-    let other = until_some("another takes it over", async || db.claim("other", 1).await.pop()).await;
+    let other =
+        until_some("another takes it over", async || db.claim("other", 1).await.pop()).await;
     assert!(other.must_inquire);
     db.complete("other", other.lease(), symphony::domain::Outcome::Failed).await.unwrap();
     bank.open.notify_one();
@@ -556,7 +606,10 @@ async fn a_paused_rail_gets_nothing_until_it_is_resumed() {
     let accept = |_: &Bank, _: &Payment, _: usize| Reply::Executed(accepted());
     let engine = start(
         &db,
-        vec![setup("sepa", rail(&bank, terms(), accept)), setup("other", rail(&bank, terms(), accept))],
+        vec![
+            setup("sepa", rail(&bank, terms(), accept)),
+            setup("other", rail(&bank, terms(), accept)),
+        ],
     );
     until("the other rail is done", async || pending(&db).await == 10).await;
     assert_eq!(db.count("payment_outbox_attempts WHERE rail_type = 'sepa'").await, 0);
@@ -569,7 +622,8 @@ async fn a_paused_rail_gets_nothing_until_it_is_resumed() {
 async fn one_doorman_follows_hints_and_another_takes_over_when_it_leaves() {
     let db = TestDb::new().await;
     let bank = Arc::new(Bank::default());
-    let patient = EngineSettings { poll: (Duration::from_hours(1), Duration::from_hours(1)), ..settings() };
+    let patient =
+        EngineSettings { poll: (Duration::from_hours(1), Duration::from_hours(1)), ..settings() };
     let accept = |_: &Bank, _: &Payment, _: usize| Reply::Executed(accepted());
     let mut workers: Vec<Engine> = (0..8)
         .map(|_| {

@@ -42,7 +42,9 @@ impl Api {
         lanes: Vec<(&'static str, Arc<LaneMetrics>)>,
     ) -> Result<Self, Failure> {
         let address: SocketAddr = listen.parse().map_err(|_| {
-            Failure::new(format!("api.listen is {listen}: it must look like 127.0.0.1:9464, or be \"off\""))
+            Failure::new(format!(
+                "api.listen is {listen}: it must look like 127.0.0.1:9464, or be \"off\""
+            ))
         })?;
         if !address.ip().is_loopback() {
             return Err(Failure::new(format!(

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::process::{Signal, getpid, kill_process};
 use symphony::engine::{Point, Points};
 
 use crate::output::Failure;
@@ -14,14 +15,18 @@ pub fn from_environment() -> Result<Points, Failure> {
     let Ok(text) = std::env::var(VARIABLE) else { return Ok(Points::default()) };
     let (point, passes) = parse(&text).ok_or_else(|| {
         let names: Vec<_> = Point::ALL.iter().map(|point| point.name()).collect();
-        Failure::new(format!("{VARIABLE} must be POINT:PASSES, with POINT one of {}", names.join(", ")))
+        Failure::new(format!(
+            "{VARIABLE} must be POINT:PASSES, with POINT one of {}",
+            names.join(", ")
+        ))
     })?;
     tracing::warn!(point = point.name(), "this process will kill itself, as {VARIABLE} asks");
     let left = AtomicU64::new(passes);
     Ok(Points::new(move |reached| {
         if reached == point && left.fetch_sub(1, Ordering::AcqRel) == 1 {
             // Nothing after this line runs: no destructor, no commit, no goodbye.
-            drop(rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL));
+            let killed = kill_process(getpid(), Signal::KILL);
+            tracing::error!(error = ?killed, "this process could not kill itself");
         }
     }))
 }

@@ -1,10 +1,12 @@
 //! `/metrics`: what a process counted, and what the database says, as Prometheus reads it.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use symphony::db::LaneStatus;
 use symphony::engine::{LATENCY_BOUNDS_MS, LaneMetrics};
+
+type ReadProcess = fn(&LaneMetrics) -> u64;
+type ReadDatabase = fn(&LaneStatus) -> i64;
 
 /// One family of samples: its name, type and meaning.
 struct Family<'a> {
@@ -14,34 +16,44 @@ struct Family<'a> {
 
 impl<'a> Family<'a> {
     fn new(page: &'a mut String, name: &'static str, kind: &str, help: &str) -> Self {
-        // Writing to a string cannot fail.
-        drop(write!(page, "# HELP {name} {help}\n# TYPE {name} {kind}\n"));
+        page.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
         Self { page, name }
     }
 
     fn sample(&mut self, labels: &str, value: impl std::fmt::Display) {
-        drop(writeln!(self.page, "{}{{{labels}}} {value}", self.name));
+        self.page.push_str(&format!("{}{{{labels}}} {value}\n", self.name));
     }
 }
 
 /// The whole page.
 pub fn render(lanes: &[(&'static str, Arc<LaneMetrics>)], figures: &[LaneStatus]) -> String {
     let mut page = String::with_capacity(8 * 1024);
-    type Read = fn(&LaneMetrics) -> u64;
-    let counters: [(&'static str, &str, Read); 13] = [
+    let counters: [(&'static str, &str, ReadProcess); 13] = [
         ("notify_wakeups_total", "Hints that led to a claim.", |m| m.notify_wakeups.get()),
         ("claim_batches_total", "Claims made.", |m| m.claim_batches.get()),
         ("empty_claims_total", "Claims that found nothing.", |m| m.empty_claims.get()),
         ("claimed_items_total", "Items claimed.", |m| m.claimed_items.get()),
         ("unknown_outcomes_total", "Outcomes nobody knows yet.", |m| m.unknown.get()),
         ("parked_items_total", "Items this process left to a person.", |m| m.parked.get()),
-        ("reaper_requeues_total", "Expired leases of lost workers that were ended.", |m| m.reaper_requeues.get()),
+        ("reaper_requeues_total", "Expired leases of lost workers that were ended.", |m| {
+            m.reaper_requeues.get()
+        }),
         ("leases_lost_total", "Leases this process lost to others.", |m| m.leases_lost.get()),
         ("returned_unsent_total", "Items given back unsent.", |m| m.returned_unsent.get()),
-        ("late_outcomes_total", "Outcomes kept as evidence because they came too late.", |m| m.late_outcomes.get()),
-        ("late_outcome_conflicts_total", "Late outcomes that contradict the ledger. Must be 0.", |m| m.late_conflicts.get()),
-        ("integrity_alarms_total", "Refusals that should be impossible. Must be 0.", |m| m.integrity_alarms.get()),
-        ("database_errors_total", "Calls to the database that failed.", |m| m.database_errors.get()),
+        ("late_outcomes_total", "Outcomes kept as evidence because they came too late.", |m| {
+            m.late_outcomes.get()
+        }),
+        (
+            "late_outcome_conflicts_total",
+            "Late outcomes that contradict the ledger. Must be 0.",
+            |m| m.late_conflicts.get(),
+        ),
+        ("integrity_alarms_total", "Refusals that should be impossible. Must be 0.", |m| {
+            m.integrity_alarms.get()
+        }),
+        ("database_errors_total", "Calls to the database that failed.", |m| {
+            m.database_errors.get()
+        }),
     ];
     for (name, help, read) in counters {
         let mut family = Family::new(&mut page, name, "counter", help);
@@ -49,8 +61,12 @@ pub fn render(lanes: &[(&'static str, Arc<LaneMetrics>)], figures: &[LaneStatus]
             family.sample(&format!("lane=\"{lane}\""), read(metrics));
         }
     }
-    let mut attempts =
-        Family::new(&mut page, "attempts_total", "counter", "Outcomes this process wrote into the ledger.");
+    let mut attempts = Family::new(
+        &mut page,
+        "attempts_total",
+        "counter",
+        "Outcomes this process wrote into the ledger.",
+    );
     for (lane, metrics) in lanes {
         for (state, counter) in [
             ("DISPATCHED", &metrics.dispatched),
@@ -60,7 +76,7 @@ pub fn render(lanes: &[(&'static str, Arc<LaneMetrics>)], figures: &[LaneStatus]
             attempts.sample(&format!("lane=\"{lane}\",state=\"{state}\""), counter.get());
         }
     }
-    let process: [(&'static str, &str, Read); 3] = [
+    let process: [(&'static str, &str, ReadProcess); 3] = [
         ("held_items", "Items this process holds.", |m| m.held_items.get()),
         ("listener_up", "1 while hints arrive, proved by a probe.", |m| m.listener_up.get()),
         ("doorman", "1 while this process follows hints at once.", |m| m.doorman.get()),
@@ -78,17 +94,18 @@ pub fn render(lanes: &[(&'static str, Arc<LaneMetrics>)], figures: &[LaneStatus]
 
 fn latency(page: &mut String, lanes: &[(&'static str, Arc<LaneMetrics>)]) {
     let name = "dispatch_latency_ms";
-    drop(write!(page, "# HELP {name} Time from a dispatch's start to its outcome.\n# TYPE {name} histogram\n"));
+    page.push_str(&format!(
+        "# HELP {name} Time from a dispatch's start to its outcome.\n# TYPE {name} histogram\n"
+    ));
     for (lane, metrics) in lanes {
         let histogram = &metrics.dispatch_latency;
         let counts = histogram.cumulative();
         for (bound, count) in LATENCY_BOUNDS_MS.iter().zip(&counts) {
-            drop(writeln!(page, "{name}_bucket{{lane=\"{lane}\",le=\"{bound}\"}} {count}"));
+            page.push_str(&format!("{name}_bucket{{lane=\"{lane}\",le=\"{bound}\"}} {count}\n"));
         }
         let all = counts.last().copied().unwrap_or(0);
         let sum = histogram.sum();
-        drop(write!(
-            page,
+        page.push_str(&format!(
             "{name}_bucket{{lane=\"{lane}\",le=\"+Inf\"}} {all}\n{name}_sum{{lane=\"{lane}\"}} {}.{:03}\n\
              {name}_count{{lane=\"{lane}\"}} {all}\n",
             sum.as_millis(),
@@ -98,10 +115,11 @@ fn latency(page: &mut String, lanes: &[(&'static str, Arc<LaneMetrics>)]) {
 }
 
 fn database(page: &mut String, figures: &[LaneStatus]) {
-    type Read = fn(&LaneStatus) -> i64;
-    let gauges: [(&'static str, &str, Read); 6] = [
+    let gauges: [(&'static str, &str, ReadDatabase); 6] = [
         ("outbox_pending_depth", "Items not ended yet.", |l| l.pending),
-        ("oldest_pending_age_seconds", "Age of the oldest item not ended yet.", |l| l.oldest_pending_age_seconds),
+        ("oldest_pending_age_seconds", "Age of the oldest item not ended yet.", |l| {
+            l.oldest_pending_age_seconds
+        }),
         ("dlq_depth", "Items that failed and were not redriven.", |l| l.dlq_count),
         ("stuck_dispatching_count", "Leases that have expired.", |l| l.expired_lease_count),
         ("parked_depth", "Items waiting for a person.", |l| l.parked_count),

@@ -50,7 +50,9 @@ pub(super) async fn run(global: &Global, options: &Run) -> Result<ExitCode, Fail
 
 /// Stop gracefully; a second signal stops at once.
 pub(super) async fn stop(engine: Engine, api: Option<Api>) -> Result<ExitCode, Failure> {
-    tracing::info!("stopping: nothing more is claimed, what is in flight may end; a second signal stops at once");
+    tracing::info!(
+        "stopping: nothing more is claimed, what is in flight may end; a second signal stops at once"
+    );
     let held = tokio::select! {
         held = engine.stop() => held,
         result = super::database::wait_for_signal() => {
@@ -78,7 +80,10 @@ pub(super) fn with_url(global: &Global, config: &Config) -> Global {
 }
 
 /// Where to LISTEN: the direct connection, if one is configured.
-pub(super) fn listen_options(config: &Config, server: &Server) -> Result<PgConnectOptions, Failure> {
+pub(super) fn listen_options(
+    config: &Config,
+    server: &Server,
+) -> Result<PgConnectOptions, Failure> {
     match &config.database.listen_url {
         None => Ok(server.options().clone().application_name("symphony listener")),
         Some(url) => Server::parse_url(url, "database.listen_url")

@@ -165,7 +165,9 @@ impl Config {
 fn check_fields(text: &str, shown: &str) -> Result<(), Failure> {
     let mut table = parse(DEFAULT, "the built-in defaults")?;
     merge(&mut table, parse(text, shown)?);
-    Config::deserialize(table).map(|_| ()).map_err(|error| Failure::new(format!("{shown}: {}", one_line(&error))))
+    Config::deserialize(table)
+        .map(|_| ())
+        .map_err(|error| Failure::new(format!("{shown}: {}", one_line(&error))))
 }
 
 fn parse(text: &str, shown: &str) -> Result<Table, Failure> {
@@ -240,7 +242,9 @@ mod tests {
             .skip_while(|line| !line.starts_with("# [rails.sepa]"))
             .take_while(|line| !line.contains("docs/RAILS.md"))
             .map(|line| line.trim_start_matches("# ").to_owned() + "\n")
-            .filter(|line| !line.trim().is_empty() && line.trim() != "#" && !line.starts_with("Bounds"))
+            .filter(|line| {
+                !line.trim().is_empty() && line.trim() != "#" && !line.starts_with("Bounds")
+            })
             .collect();
         let mut table = parse(DEFAULT, "defaults").unwrap();
         merge(&mut table, parse(&text, "the example").unwrap());
@@ -252,7 +256,11 @@ mod tests {
     fn later_layers_win_and_leave_the_rest() {
         let mut table = parse(DEFAULT, "defaults").unwrap();
         merge(&mut table, parse("[worker]\nlease_seconds = 90\n", "file").unwrap());
-        for (name, value) in [("worker__held_items_max", "77"), ("api__listen", "off"), ("worker__poll_ms", "[1, 2]")] {
+        for (name, value) in [
+            ("worker__held_items_max", "77"),
+            ("api__listen", "off"),
+            ("worker__poll_ms", "[1, 2]"),
+        ] {
             let path: Vec<String> = name.split("__").map(str::to_owned).collect();
             set(&mut table, &path, environment_value(value)).unwrap();
         }

@@ -54,7 +54,8 @@ pub fn build_rails(
         )));
     }
     let served = sections.iter().filter(|(name, _)| named.is_empty() || named.contains(name));
-    let rails: Vec<_> = served.map(|(name, section)| build(name, section)).collect::<Result<_, _>>()?;
+    let rails: Vec<_> =
+        served.map(|(name, section)| build(name, section)).collect::<Result<_, _>>()?;
     if rails.is_empty() {
         return Err(Failure::new(
             "no rail is configured: add a section such as [rails.sepa] to symphony.toml (`symphony config` shows one)",
@@ -71,16 +72,16 @@ fn build(name: &str, section: &RailSection) -> Result<RailSetup, Failure> {
     };
     let settings = HttpRailSettings::deserialize(own)
         .map_err(|error| refuse(error.to_string().trim().replace('\n', ", ")))?;
-    let rail = HttpRail::new(settings).map_err(|error| refuse(error.to_string()))?;
+    let rail = HttpRail::new(&settings, |name| std::env::var(name).ok())
+        .map_err(|error| refuse(error.to_string()))?;
     let usual = BreakerSettings::default();
     Ok(RailSetup {
         name: name.to_owned(),
         rail: Arc::new(rail),
         concurrency_max: section.concurrency_max,
-        rate: section.rate_per_second.map(|per_second| Rate {
-            per_second,
-            burst: section.rate_burst.unwrap_or(per_second),
-        }),
+        rate: section
+            .rate_per_second
+            .map(|per_second| Rate { per_second, burst: section.rate_burst.unwrap_or(per_second) }),
         breaker: BreakerSettings {
             failures_to_open: section.breaker_failures.unwrap_or(usual.failures_to_open),
             open_for: section.breaker_open_ms.map_or(usual.open_for, Duration::from_millis),
@@ -94,7 +95,9 @@ fn build(name: &str, section: &RailSection) -> Result<RailSetup, Failure> {
 /// The http rail's settings for the sandbox at `url`; whatever else is set wins.
 fn sandbox(own: &Table) -> Result<Table, String> {
     let Some(Value::String(url)) = own.get("url") else {
-        return Err("url must be the sandbox's address, such as \"http://127.0.0.1:8089\"".to_owned());
+        return Err(
+            "url must be the sandbox's address, such as \"http://127.0.0.1:8089\"".to_owned()
+        );
     };
     let base = url.trim_end_matches('/');
     let mut settings = Table::from_iter([

@@ -434,9 +434,11 @@ impl Executor {
     /// The rails on which unmarked means unsent.
     pub async fn rails_that_mark_sending(&self) -> Result<Vec<String>, DbError> {
         let mut transaction = self.database.begin(Role::Executor).await?;
-        Ok(sqlx::query_scalar("SELECT rail_type FROM public.payment_outbox_rails WHERE marks_sending")
-            .fetch_all(transaction.connection())
-            .await?)
+        Ok(sqlx::query_scalar(
+            "SELECT rail_type FROM public.payment_outbox_rails WHERE marks_sending",
+        )
+        .fetch_all(transaction.connection())
+        .await?)
     }
 
     /// Keep the trace of a terminal outcome that the unique index refused.

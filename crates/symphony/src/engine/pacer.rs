@@ -150,6 +150,7 @@ mod tests {
     use super::*;
 
     const POLL: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
+    type Event = fn(&mut Pacer, Instant);
     const MS: Duration = Duration::from_millis(1);
 
     fn due(second: i64) -> DateTime<Utc> {
@@ -177,7 +178,6 @@ mod tests {
     #[test]
     fn what_the_next_claim_is_after_what_happened() {
         let now = Instant::now();
-        type Event = fn(&mut Pacer, Instant);
         let nothing: Event = |_, _| {};
         let hint_doorman: Event = |pacer, now| pacer.hint(now, true, 0);
         let hint_other: Event = |pacer, now| pacer.hint(now, false, 0);

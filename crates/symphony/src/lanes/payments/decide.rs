@@ -127,7 +127,7 @@ mod tests {
         }
     }
 
-    const SETTLE: InquiryTerms = NotFoundIsFinalAfter(Duration::from_secs(60));
+    const SETTLE: InquiryTerms = NotFoundIsFinalAfter(Duration::from_mins(1));
 
     #[test]
     fn a_payment_is_sent_only_if_it_surely_was_not_or_cannot_pay_twice() {

@@ -295,10 +295,7 @@ impl Lane for PaymentLane {
     }
 
     fn groups(&self) -> Vec<Group> {
-        self.rails
-            .values()
-            .map(RailSetup::group)
-            .collect()
+        self.rails.values().map(RailSetup::group).collect()
     }
 
     fn lease(work: &ClaimedItem) -> Lease {
