@@ -15,6 +15,7 @@
 mod support;
 
 mod acts;
+mod acts_commands;
 mod attacks;
 mod bad_input;
 mod claims;

@@ -14,6 +14,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
                   rewrite.\n\nWithout --database-url it runs a private PostgreSQL of its own.",
     after_help = "Try:\n  symphony demo                       the tour\n  symphony migrate                    install the schema\n  \
                   symphony enqueue payment --help     ask for a payment\n  symphony status                     lanes at a glance\n  \
+                  symphony dlq list                   what waits for a person\n  \
                   symphony doctor                     is everything as declared?"
 )]
 pub struct Cli {
@@ -84,6 +85,36 @@ pub enum Command {
         /// An outbox id or an instruction id
         id: String,
     },
+    /// What waits for a person: parked and failed items
+    Dlq {
+        /// What.
+        #[command(subcommand)]
+        what: Dlq,
+    },
+    /// Take a pending item out of the machine's hands
+    Park(ItemAct),
+    /// Give a parked item back to the machine, which asks the rail first where it must
+    Release(ItemAct),
+    /// Settle a parked item by what you have found out
+    Resolve(Resolve),
+    /// Try a FAILED payment again, as a new item with a new key to the rail
+    Redrive(ItemAct),
+    /// Let a FIFO lane go on past its head
+    Skip(Skip),
+    /// Stop claiming from the lane, a rail or a participant
+    Pause {
+        /// What.
+        #[command(subcommand)]
+        what: SwitchTarget,
+    },
+    /// Claim again from the lane, a rail or a participant
+    Resume {
+        /// What.
+        #[command(subcommand)]
+        what: SwitchTarget,
+    },
+    /// Show rails, or configure one
+    Rail(Rail),
     /// Is everything as declared? Server, schema, privileges, owners, bloat, invariants
     Doctor,
     /// Scan sources for writes that go around the database's functions
@@ -181,6 +212,155 @@ pub struct EnqueuePayment {
     /// One request a line, as JSON; - reads standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["instruction", "participant", "key", "rail", "payload", "traceparent"])]
     pub lines: Option<PathBuf>,
+}
+
+/// Who acts and why. Without --yes an act is a dry run.
+#[derive(Debug, Clone, Args)]
+pub struct ActOptions {
+    /// Why; kept in the ledger, so no account numbers
+    #[arg(long)]
+    pub reason: String,
+    /// Who you are [default: $SUDO_USER, else $USER]
+    #[arg(long, value_name = "NAME")]
+    pub actor: Option<String>,
+    /// Do it; without this, only say what would change
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// Options of an act on one item.
+#[derive(Debug, Clone, Args)]
+pub struct ItemAct {
+    /// An outbox id, or an instruction id that has one item
+    pub id: String,
+    /// Who and why.
+    #[command(flatten)]
+    pub act: ActOptions,
+    /// The second person, where one is needed
+    #[arg(long, value_name = "NAME")]
+    pub approver: Option<String>,
+}
+
+/// Options of `resolve`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "  --as dispatched  the money moved; --reference is the proof\n  --as failed      it did not move and shall not\n  \
+                        --as retry       it did not move and shall be sent; nothing will be inquired first: be sure"
+)]
+pub struct Resolve {
+    /// What became of it
+    #[arg(long = "as", value_enum, value_name = "OUTCOME")]
+    pub outcome: ResolveAs,
+    /// The rail's reference, the proof that the money moved
+    #[arg(long, required_if_eq("outcome", "dispatched"))]
+    pub reference: Option<String>,
+    /// The item, who and why.
+    #[command(flatten)]
+    pub item: ItemAct,
+}
+
+/// What became of a parked item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ResolveAs {
+    /// The money moved
+    Dispatched,
+    /// It did not move and shall not
+    Failed,
+    /// It did not move and shall be sent
+    Retry,
+}
+
+/// Options of `skip`.
+#[derive(Debug, Clone, Args)]
+pub struct Skip {
+    /// The lane's participant
+    #[arg(long, value_name = "ID")]
+    pub participant: String,
+    /// The lane's rail
+    #[arg(long, value_name = "NAME")]
+    pub rail: String,
+    /// Who and why.
+    #[command(flatten)]
+    pub act: ActOptions,
+    /// The second person, where one is needed
+    #[arg(long, value_name = "NAME")]
+    pub approver: Option<String>,
+}
+
+/// What to pause or resume.
+#[derive(Debug, Clone, Subcommand)]
+pub enum SwitchTarget {
+    /// All payments
+    Lane {
+        /// Who and why.
+        #[command(flatten)]
+        act: ActOptions,
+    },
+    /// One rail
+    Rail {
+        /// The rail
+        name: String,
+        /// Who and why.
+        #[command(flatten)]
+        act: ActOptions,
+    },
+    /// One participant
+    Participant {
+        /// The participant
+        id: String,
+        /// Who and why.
+        #[command(flatten)]
+        act: ActOptions,
+    },
+}
+
+/// What of the dead letters.
+#[derive(Debug, Subcommand)]
+pub enum Dlq {
+    /// List what waits for a person, longest first, with the command to type next
+    List(DlqList),
+}
+
+/// Options of `dlq list`.
+#[derive(Debug, Clone, Args)]
+pub struct DlqList {
+    /// Only parked items
+    #[arg(long, conflicts_with = "failed")]
+    pub parked: bool,
+    /// Only FAILED items that nobody has redriven
+    #[arg(long)]
+    pub failed: bool,
+    /// Only this rail's
+    #[arg(long, value_name = "NAME")]
+    pub rail: Option<String>,
+    /// At most so many
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub limit: u32,
+}
+
+/// Options of `rail`.
+#[derive(Debug, Clone, Args)]
+pub struct Rail {
+    /// The rail; without it, all of them are shown
+    pub name: Option<String>,
+    /// Strict order per participant; changes only while the rail has nothing pending
+    #[arg(long, value_name = "BOOL", requires_all = ["name", "reason"])]
+    pub fifo: Option<bool>,
+    /// What a FAILED head does to its FIFO lane
+    #[arg(long, value_name = "WHAT", value_parser = ["block", "continue"], requires_all = ["name", "reason"])]
+    pub on_failed: Option<String>,
+    /// It can neither deduplicate nor be asked: sending is marked before the first byte leaves
+    #[arg(long, value_name = "BOOL", requires_all = ["name", "reason"])]
+    pub marks_sending: Option<bool>,
+    /// Why; needed to change something
+    #[arg(long)]
+    pub reason: Option<String>,
+    /// Who you are [default: $SUDO_USER, else $USER]
+    #[arg(long, value_name = "NAME")]
+    pub actor: Option<String>,
+    /// Do it; without this, only say what would change
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// What to measure.

@@ -23,6 +23,15 @@ impl Failure {
         Self { message: message.into(), code: None }
     }
 
+    /// The same with other words for things: a person at a shell knows `--reason`, not `p_reason`.
+    #[must_use]
+    pub fn reworded(mut self, words: &[(&str, &str)]) -> Self {
+        for (from, to) in words {
+            self.message = self.message.replace(from, to);
+        }
+        self
+    }
+
     /// Print it to standard error, as people or as scripts read it.
     pub fn report(&self, json: bool) {
         if json {
@@ -81,6 +90,11 @@ pub fn table<const N: usize>(
     }
     // The preset pads every line on the right, and the first column on the left.
     table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// What others wrote, for a terminal: a control character would act on it, so it is shown as a mark.
+pub fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 /// One JSON document for scripts.

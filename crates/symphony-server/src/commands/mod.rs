@@ -1,20 +1,23 @@
 //! One module per command.
 
+mod acts;
 mod bench;
 mod config;
 mod database;
 mod demo;
+mod dlq;
 mod doctor;
 mod enqueue;
 mod guard;
 mod migrate;
+mod rail;
 mod run;
 mod show;
 mod status;
 
 use std::process::ExitCode;
 
-use crate::cli::{Bench, Cli, Command, Enqueue};
+use crate::cli::{Bench, Cli, Command, Dlq, Enqueue};
 use crate::output::Failure;
 
 /// Do what was asked.
@@ -30,6 +33,15 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         }
         Command::Status { watch } => status::run(global, watch).await,
         Command::Show { id } => show::run(global, &id).await,
+        Command::Dlq { what: Dlq::List(options) } => dlq::run(global, &options).await,
+        Command::Park(options) => acts::park(global, &options).await,
+        Command::Release(options) => acts::release(global, &options).await,
+        Command::Resolve(options) => acts::resolve(global, &options).await,
+        Command::Redrive(options) => acts::redrive(global, &options).await,
+        Command::Skip(options) => acts::skip(global, &options).await,
+        Command::Pause { what } => acts::pause(global, &what).await,
+        Command::Resume { what } => acts::resume(global, &what).await,
+        Command::Rail(options) => rail::run(global, &options).await,
         Command::Doctor => doctor::run(global).await,
         Command::Guard { paths } => guard::run(global, &paths),
         Command::Bench { what: Bench::Sql(options) } => bench::run(global, &options).await,

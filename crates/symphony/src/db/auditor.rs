@@ -6,13 +6,14 @@ use serde_json::value::RawValue;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::{Database, DbError, Role};
+use super::{Database, DbError, RailSettings, Role};
 use crate::domain::{AttemptState, LeaseToken, OutboxId};
 
 /// Reads.
 #[derive(Debug, Clone)]
 pub struct Auditor {
     database: Database,
+    role: Role,
 }
 
 /// One lane at a glance.
@@ -151,14 +152,71 @@ pub struct ItemLife {
     pub events: Vec<EventRow>,
 }
 
+/// An item that an id names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, sqlx::FromRow)]
+pub struct FoundItem {
+    /// The item.
+    pub outbox_id: OutboxId,
+    /// The business instruction.
+    pub instruction_id: String,
+    /// Whose stream.
+    pub participant_id: String,
+    /// The rail.
+    pub rail_type: String,
+    /// As [`LiveItem::state`], or DISPATCHED, FAILED or REDRIVEN.
+    pub state: String,
+}
+
+/// What of the waiting items to list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaitingQuery<'a> {
+    /// Parked ones.
+    pub parked: bool,
+    /// FAILED ones that nobody has redriven.
+    pub failed: bool,
+    /// Of this rail only.
+    pub rail_type: Option<&'a str>,
+    /// At most so many, those that wait longest first.
+    pub limit: i64,
+}
+
+/// An item that waits for a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, sqlx::FromRow)]
+pub struct WaitingItem {
+    /// The item.
+    pub outbox_id: OutboxId,
+    /// The business instruction.
+    pub instruction_id: String,
+    /// Whose stream.
+    pub participant_id: String,
+    /// The rail.
+    pub rail_type: String,
+    /// PARKED or FAILED.
+    pub state: String,
+    /// Our code of the latest outcome.
+    pub error_code: Option<String>,
+    /// The rail's code of the latest outcome.
+    pub rail_code: Option<String>,
+    /// Since when it waits.
+    pub since: DateTime<Utc>,
+    /// For how long.
+    pub age_seconds: i64,
+    /// The money may have moved: ask the rail.
+    pub must_inquire: bool,
+    /// It failed in a strict order, and others wait behind it.
+    pub blocks_its_lane: bool,
+    /// A rail told a lost worker that it was executed.
+    pub late_yes: bool,
+}
+
 impl Auditor {
-    pub(super) fn new(database: Database) -> Self {
-        Self { database }
+    pub(super) fn new(database: Database, role: Role) -> Self {
+        Self { database, role }
     }
 
     /// Every lane at a glance.
     pub async fn status(&self) -> Result<Vec<LaneStatus>, DbError> {
-        let mut transaction = self.database.begin(Role::Auditor).await?;
+        let mut transaction = self.database.begin(self.role).await?;
         Ok(sqlx::query_as(
             "SELECT lane, pending, due_unleased_count, leased_count, expired_lease_count, parked_count, \
                     scheduled_count, waiting_count, oldest_pending_age_seconds, dlq_count, paused \
@@ -170,7 +228,7 @@ impl Auditor {
 
     /// The items an outbox or instruction id names, oldest first. At most a hundred.
     pub async fn find(&self, id: &str) -> Result<Vec<OutboxId>, DbError> {
-        let mut transaction = self.database.begin(Role::Auditor).await?;
+        let mut transaction = self.database.begin(self.role).await?;
         Ok(sqlx::query_scalar(
             "SELECT outbox_id FROM public.payment_outbox_instructions \
               WHERE outbox_id = $1 OR instruction_id = $2 ORDER BY created_at, outbox_id LIMIT 100",
@@ -181,9 +239,78 @@ impl Auditor {
         .await?)
     }
 
+    /// The same with what an act's reader wants to know of each.
+    pub async fn find_items(&self, id: &str) -> Result<Vec<FoundItem>, DbError> {
+        let mut transaction = self.database.begin(self.role).await?;
+        Ok(sqlx::query_as(
+            "SELECT i.outbox_id, i.instruction_id, i.participant_id, i.rail_type, \
+                    coalesce(live.state, \
+                             (SELECT 'REDRIVEN' FROM public.payment_outbox_instructions r WHERE r.redrive_of = i.outbox_id), \
+                             (SELECT a.state::text FROM public.payment_outbox_attempts a \
+                               WHERE a.outbox_id = i.outbox_id AND a.state IN ('DISPATCHED', 'FAILED')), \
+                             'UNKNOWN') AS state \
+               FROM public.payment_outbox_instructions i \
+               LEFT JOIN public.outbox_operational_status live ON live.outbox_id = i.outbox_id \
+              WHERE i.outbox_id = $1 OR i.instruction_id = $2 ORDER BY i.created_at, i.outbox_id LIMIT 100",
+        )
+        .bind(id.parse::<Uuid>().ok())
+        .bind(id)
+        .fetch_all(transaction.connection())
+        .await?)
+    }
+
+    /// What waits for a person.
+    pub async fn waiting(&self, query: WaitingQuery<'_>) -> Result<Vec<WaitingItem>, DbError> {
+        let mut transaction = self.database.begin(self.role).await?;
+        // Parked items from the table itself: through the view every pending item's ledger would be looked up.
+        Ok(sqlx::query_as(
+            "WITH parked AS ( \
+                 SELECT p.outbox_id, p.instruction_id, p.participant_id, p.rail_type, 'PARKED' AS state, \
+                        latest.error_code, latest.rail_code, p.must_inquire, false AS blocks_its_lane, \
+                        coalesce((SELECT max(e.created_at) FROM public.payment_outbox_events e \
+                                   WHERE e.outbox_id = p.outbox_id AND e.event_type IN ('PARKED', 'SKIPPED')), \
+                                 latest.completed_at, p.created_at) AS since \
+                   FROM public.payment_outbox_pending p \
+                   LEFT JOIN LATERAL (SELECT a.error_code, a.rail_code, a.completed_at FROM public.payment_outbox_attempts a \
+                                       WHERE a.outbox_id = p.outbox_id ORDER BY a.attempt_no DESC LIMIT 1) latest ON true \
+                  WHERE $1 AND p.hold = 'PARKED' AND ($3 IS NULL OR p.rail_type = $3) \
+             ), failed AS ( \
+                 SELECT d.outbox_id, d.instruction_id, d.participant_id, d.rail_type, 'FAILED' AS state, d.error_code, \
+                        d.rail_code, false AS must_inquire, d.blocks_its_lane, d.failed_at AS since \
+                   FROM public.payment_outbox_dead_letters d \
+                  WHERE $2 AND ($3 IS NULL OR d.rail_type = $3) ORDER BY d.failed_at LIMIT $4 \
+             ), waiting AS ( \
+                 SELECT * FROM parked UNION ALL SELECT * FROM failed ORDER BY since, outbox_id LIMIT $4 \
+             ) \
+             SELECT w.*, floor(extract(epoch FROM clock_timestamp() - w.since))::bigint AS age_seconds, \
+                    EXISTS (SELECT FROM public.payment_outbox_events e \
+                             WHERE e.outbox_id = w.outbox_id AND e.event_type = 'LATE_OUTCOME' \
+                               AND e.details->>'state' = 'DISPATCHED') AS late_yes \
+               FROM waiting w ORDER BY w.since, w.outbox_id",
+        )
+        .bind(query.parked)
+        .bind(query.failed)
+        .bind(query.rail_type)
+        .bind(query.limit)
+        .fetch_all(transaction.connection())
+        .await?)
+    }
+
+    /// What the database knows of one rail, or of all. A rail without a row here has the defaults.
+    pub async fn rails(&self, rail_type: Option<&str>) -> Result<Vec<RailSettings>, DbError> {
+        let mut transaction = self.database.begin(self.role).await?;
+        Ok(sqlx::query_as(
+            "SELECT rail_type, fifo, on_failed, marks_sending, paused FROM public.payment_outbox_rails \
+              WHERE $1 IS NULL OR rail_type = $1 ORDER BY rail_type",
+        )
+        .bind(rail_type)
+        .fetch_all(transaction.connection())
+        .await?)
+    }
+
     /// The life of one item, or `None` if there is no such item.
     pub async fn life(&self, item: OutboxId) -> Result<Option<ItemLife>, DbError> {
-        let mut transaction = self.database.begin(Role::Auditor).await?;
+        let mut transaction = self.database.begin(self.role).await?;
         // One snapshot for all of it: otherwise an item that ends between two reads would seem to have vanished.
         sqlx::query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             .execute(transaction.connection())
@@ -269,7 +396,7 @@ impl LedgerFigures {
 impl Auditor {
     /// Count the whole ledger. Reads all of it.
     pub async fn figures(&self) -> Result<LedgerFigures, DbError> {
-        let mut transaction = self.database.begin(Role::Auditor).await?;
+        let mut transaction = self.database.begin(self.role).await?;
         Ok(sqlx::query_as(
             "SELECT (SELECT count(*) FROM public.payment_outbox_instructions) AS instructions, \
                     (SELECT count(*) FROM public.payment_outbox_attempts WHERE state = 'DISPATCHED') AS dispatched, \

@@ -23,7 +23,8 @@ use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{PgConnection, Postgres, Transaction};
 
 pub use auditor::{
-    AttemptRow, Auditor, EventRow, InstructionRow, ItemLife, LaneStatus, LedgerFigures, LiveItem,
+    AttemptRow, Auditor, EventRow, FoundItem, InstructionRow, ItemLife, LaneStatus, LedgerFigures,
+    LiveItem, WaitingItem, WaitingQuery,
 };
 pub use error::DbError;
 pub use executor::{
@@ -116,7 +117,7 @@ impl Database {
 
     /// The reader's handle.
     pub fn auditor(&self) -> Auditor {
-        Auditor::new(self.clone())
+        Auditor::new(self.clone(), Role::Auditor)
     }
 
     /// Start a transaction that acts as one role.

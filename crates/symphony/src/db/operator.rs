@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Database, DbError, Role, calls};
+use super::{Auditor, Database, DbError, Role, calls};
 use crate::domain::{Act, OutboxId, Resolution, Switch};
 
 /// Acts on items on behalf of a person.
@@ -83,6 +83,11 @@ pub struct LaneSettings {
 impl Operator {
     pub(super) fn new(database: Database) -> Self {
         Self { database }
+    }
+
+    /// What the operator reads: the same as an auditor, whose role the login need not have.
+    pub fn reader(&self) -> Auditor {
+        Auditor::new(self.database.clone(), Role::Operator)
     }
 
     /// Take a pending item out of the machine's hands.
@@ -222,7 +227,8 @@ impl Operator {
         Ok(answer)
     }
 
-    /// Say what the database must know of a rail; `None` leaves a setting as it is.
+    /// Say what the database must know of a rail; `None` leaves a setting as it is. A dry run is the call itself,
+    /// rolled back: it meets the same refusals, and for a moment takes the same locks.
     pub async fn configure_rail(
         &self,
         rail_type: &str,
@@ -241,11 +247,13 @@ impl Operator {
             .bind(marks_sending)
             .fetch_one(transaction.connection())
             .await?;
-        transaction.commit().await?;
+        if !act.dry_run {
+            transaction.commit().await?;
+        }
         Ok(settings)
     }
 
-    /// Set the lane's switches; `None` leaves a setting as it is.
+    /// Set the lane's switches; `None` leaves a setting as it is. A dry run is the call itself, rolled back.
     pub async fn configure_lane(
         &self,
         act: &Act,
@@ -261,7 +269,9 @@ impl Operator {
             .bind(&act.approver)
             .fetch_one(transaction.connection())
             .await?;
-        transaction.commit().await?;
+        if !act.dry_run {
+            transaction.commit().await?;
+        }
         Ok(settings)
     }
 }

@@ -1,0 +1,289 @@
+//! What people do to items, rails and participants. Each act is a dry run until `--yes`.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+use symphony::db::{ActAnswer, Auditor, DbError, FoundItem, Operator, SwitchAnswer};
+use symphony::domain::{Act, OutboxId, Resolution, Switch};
+
+use crate::cli::{ActOptions, Global, ItemAct, Resolve, ResolveAs, Skip, SwitchTarget};
+use crate::output::{self, Failure};
+use crate::server::Server;
+
+/// An act in words: what would be done, and what was done.
+struct Verb {
+    would: &'static str,
+    done: &'static str,
+}
+
+const PARK: Verb = Verb { would: "park", done: "parked" };
+const RELEASE: Verb = Verb { would: "release", done: "released" };
+const RESOLVE: Verb = Verb { would: "resolve", done: "resolved" };
+const REDRIVE: Verb = Verb { would: "redrive", done: "redriven" };
+const SKIP: Verb = Verb { would: "skip", done: "skipped" };
+const PAUSE: Verb = Verb { would: "pause", done: "paused" };
+const RESUME: Verb = Verb { would: "resume", done: "resumed" };
+
+pub(super) async fn park(global: &Global, options: &ItemAct) -> Result<ExitCode, Failure> {
+    let act = act_of(&options.act, options.approver.as_ref())?;
+    as_operator(global, async |operator| {
+        let item = one_item(&operator.reader(), &options.id).await?;
+        let answer = operator.park(item.outbox_id, &act).await.map_err(in_options)?;
+        tell_item(global, &PARK, &item, &answer)
+    })
+    .await
+}
+
+pub(super) async fn release(global: &Global, options: &ItemAct) -> Result<ExitCode, Failure> {
+    let act = act_of(&options.act, options.approver.as_ref())?;
+    as_operator(global, async |operator| {
+        let item = one_item(&operator.reader(), &options.id).await?;
+        let answer = operator.release(item.outbox_id, &act).await.map_err(in_options)?;
+        tell_item(global, &RELEASE, &item, &answer)
+    })
+    .await
+}
+
+pub(super) async fn resolve(global: &Global, options: &Resolve) -> Result<ExitCode, Failure> {
+    let act = act_of(&options.item.act, options.item.approver.as_ref())?;
+    let resolution = match (options.outcome, &options.reference) {
+        (ResolveAs::Dispatched, Some(reference)) => {
+            Resolution::Dispatched { rail_reference: reference.clone() }
+        }
+        (ResolveAs::Failed, None) => Resolution::Failed,
+        (ResolveAs::Retry, None) => Resolution::Retry,
+        (ResolveAs::Dispatched, None) => {
+            return Err(Failure::new("--as dispatched needs --reference: it is the proof"));
+        }
+        // Somebody who has a reference and says "failed" has mixed something up.
+        (ResolveAs::Failed | ResolveAs::Retry, Some(_)) => {
+            return Err(Failure::new(
+                "--reference is the proof that the money moved: it goes with --as dispatched only",
+            ));
+        }
+    };
+    as_operator(global, async |operator| {
+        let item = one_item(&operator.reader(), &options.item.id).await?;
+        let answer =
+            operator.resolve(item.outbox_id, &resolution, &act).await.map_err(in_options)?;
+        tell_item(global, &RESOLVE, &item, &answer)
+    })
+    .await
+}
+
+pub(super) async fn redrive(global: &Global, options: &ItemAct) -> Result<ExitCode, Failure> {
+    let act = act_of(&options.act, options.approver.as_ref())?;
+    as_operator(global, async |operator| {
+        let item = one_item(&operator.reader(), &options.id).await?;
+        let answer = operator.redrive(item.outbox_id, &act).await.map_err(in_options)?;
+        let becomes = match (answer.redriven_as, answer.sequence_id) {
+            (Some(new), Some(number)) => {
+                let participant = output::plain(&item.participant_id);
+                format!("it stays FAILED and goes on as {new}, number {number} of {participant}")
+            }
+            _ => "it stays FAILED, and a new item with a new key to the rail is made".to_owned(),
+        };
+        tell(global, &REDRIVE, answer.dry_run, &answer, &in_words(&item), &becomes)
+    })
+    .await
+}
+
+pub(super) async fn skip(global: &Global, options: &Skip) -> Result<ExitCode, Failure> {
+    let act = act_of(&options.act, options.approver.as_ref())?;
+    as_operator(global, async |operator| {
+        let answer = operator
+            .skip_head(&options.participant, &options.rail, &act)
+            .await
+            .map_err(in_options)?;
+        let becomes = if answer.state_before == "FAILED" {
+            "it stays FAILED, and its lane goes on".to_owned()
+        } else {
+            format!(
+                "{} → {}, outside its lane for good, and the lane goes on",
+                answer.state_before, answer.state_after
+            )
+        };
+        let target = format!(
+            "{} (participant {}, rail {})",
+            answer.outbox_id,
+            output::plain(&options.participant),
+            output::plain(&options.rail)
+        );
+        tell(global, &SKIP, answer.dry_run, &answer, &target, &becomes)
+    })
+    .await
+}
+
+pub(super) async fn pause(global: &Global, target: &SwitchTarget) -> Result<ExitCode, Failure> {
+    let (switch, act, name) = switch_of(target)?;
+    as_operator(global, async |operator| {
+        let answer = operator.pause(&switch, &act).await.map_err(in_options)?;
+        tell_switch(global, &PAUSE, &name, &answer)
+    })
+    .await
+}
+
+pub(super) async fn resume(global: &Global, target: &SwitchTarget) -> Result<ExitCode, Failure> {
+    let (switch, act, name) = switch_of(target)?;
+    as_operator(global, async |operator| {
+        let answer = operator.resume(&switch, &act).await.map_err(in_options)?;
+        tell_switch(global, &RESUME, &name, &answer)
+    })
+    .await
+}
+
+/// Do something as an operator; whatever comes of it, the server is left again.
+pub(super) async fn as_operator(
+    global: &Global,
+    work: impl AsyncFnOnce(Operator) -> Result<ExitCode, Failure>,
+) -> Result<ExitCode, Failure> {
+    let server = Server::open(global).await?;
+    let result = match server.database(1).await {
+        Ok(database) => work(database.operator()).await,
+        Err(failure) => Err(failure),
+    };
+    server.close().await?;
+    result
+}
+
+/// Who acts: the name given, or the login behind `sudo`, or the login.
+pub(super) fn actor(given: Option<&String>) -> Result<String, Failure> {
+    given
+        .cloned()
+        .or_else(|| {
+            ["SUDO_USER", "USER"]
+                .into_iter()
+                .filter_map(|name| std::env::var(name).ok())
+                .find(|value| !value.trim().is_empty())
+        })
+        .ok_or_else(|| Failure::new("nobody is named as acting: add --actor NAME"))
+}
+
+fn act_of(options: &ActOptions, approver: Option<&String>) -> Result<Act, Failure> {
+    Ok(Act {
+        actor: actor(options.actor.as_ref())?,
+        reason: options.reason.clone(),
+        approver: approver.cloned(),
+        dry_run: !options.yes,
+    })
+}
+
+fn switch_of(target: &SwitchTarget) -> Result<(Switch, Act, String), Failure> {
+    Ok(match target {
+        SwitchTarget::Lane { act } => {
+            (Switch::Lane, act_of(act, None)?, "the payment lane".to_owned())
+        }
+        SwitchTarget::Rail { name, act } => (
+            Switch::Rail(name.clone()),
+            act_of(act, None)?,
+            format!("rail {}", output::plain(name)),
+        ),
+        SwitchTarget::Participant { id, act } => (
+            Switch::Participant(id.clone()),
+            act_of(act, None)?,
+            format!("participant {}", output::plain(id)),
+        ),
+    })
+}
+
+/// A refusal in the words of the command line.
+pub(super) fn in_options(error: DbError) -> Failure {
+    Failure::from(error).reworded(&[
+        ("p_rail_reference", "--reference"),
+        ("p_participant_id", "the participant"),
+        ("p_rail_type", "the rail"),
+        ("p_approver", "--approver"),
+        ("p_actor", "--actor"),
+        ("p_reason", "--reason"),
+        ("p_fifo", "--fifo"),
+        ("p_on_failed", "--on-failed"),
+        ("p_marks_sending", "--marks-sending"),
+    ])
+}
+
+/// The item an id names. An act is on one item: of several, the person chooses.
+async fn one_item(reader: &Auditor, id: &str) -> Result<FoundItem, Failure> {
+    let mut items = reader.find_items(id).await?;
+    // An outbox id names its item, even if an instruction should be called the same.
+    if let Some(named) = id
+        .parse::<OutboxId>()
+        .ok()
+        .and_then(|id| items.iter().position(|item| item.outbox_id == id))
+    {
+        return Ok(items.swap_remove(named));
+    }
+    match items.len() {
+        0 => Err(Failure::new(format!("no item has the outbox or instruction id {id:?}"))),
+        1 => Ok(items.swap_remove(0)),
+        count => {
+            let choices: Vec<String> =
+                items.iter().map(|item| format!("{} ({})", item.outbox_id, item.state)).collect();
+            Err(Failure::new(format!(
+                "instruction {id:?} has {count} items: name one by its outbox id: {}",
+                choices.join(", ")
+            )))
+        }
+    }
+}
+
+fn in_words(item: &FoundItem) -> String {
+    format!(
+        "{} (instruction {}, participant {}, rail {})",
+        item.outbox_id,
+        output::plain(&item.instruction_id),
+        output::plain(&item.participant_id),
+        output::plain(&item.rail_type)
+    )
+}
+
+fn tell_item(
+    global: &Global,
+    verb: &Verb,
+    item: &FoundItem,
+    answer: &ActAnswer,
+) -> Result<ExitCode, Failure> {
+    let becomes = format!("{} → {}", answer.state_before, answer.state_after);
+    tell(global, verb, answer.dry_run, answer, &in_words(item), &becomes)
+}
+
+fn tell_switch(
+    global: &Global,
+    verb: &Verb,
+    name: &str,
+    answer: &SwitchAnswer,
+) -> Result<ExitCode, Failure> {
+    if !global.json && answer.state_before == answer.state_after {
+        output::print(&format!("{name} is {} already: nothing to change\n", answer.state_after))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let becomes = format!("{} → {}", answer.state_before, answer.state_after);
+    tell(global, verb, answer.dry_run, answer, name, &becomes)
+}
+
+#[derive(Serialize)]
+struct Told<'a, T> {
+    act: &'static str,
+    #[serde(flatten)]
+    answer: &'a T,
+}
+
+fn tell<T: Serialize>(
+    global: &Global,
+    verb: &Verb,
+    dry_run: bool,
+    answer: &T,
+    target: &str,
+    becomes: &str,
+) -> Result<ExitCode, Failure> {
+    if global.json {
+        output::json(&Told { act: verb.would, answer })?;
+    } else if dry_run {
+        output::print(&format!("would {} {target}: {becomes}\n{REPEAT}", verb.would))?;
+    } else {
+        output::print(&format!("{} {target}: {becomes}\n", verb.done))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a dry run ends with.
+pub(super) const REPEAT: &str = "Nothing was changed: repeat with --yes to do it.\n";
