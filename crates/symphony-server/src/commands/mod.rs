@@ -7,6 +7,7 @@ mod doctor;
 mod enqueue;
 mod guard;
 mod migrate;
+mod sandbox;
 mod show;
 mod status;
 
@@ -30,5 +31,6 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Guard { paths } => guard::run(global, &paths),
         Command::Bench { what: Bench::Sql(options) } => bench::run(global, &options).await,
         Command::Database => database::run(global).await,
+        Command::Sandbox(options) => sandbox::run(global, &options).await,
     }
 }
