@@ -103,7 +103,6 @@ impl Rail for Bank {
                 ..Answer::new(Verdict::Refused)
             },
             Some(Misbehaviour::Busy) => Answer::new(Verdict::Retryable),
-            Some(Misbehaviour::ErrorBefore) => trouble(Verdict::Unknown),
             Some(Misbehaviour::ErrorAfter) => {
                 self.execute(key);
                 trouble(if self.lie == Lie::ErrorIsRefusal {
@@ -112,7 +111,9 @@ impl Rail for Bank {
                     Verdict::Unknown
                 })
             }
-            Some(Misbehaviour::ResetBefore) => trouble(Verdict::Unknown),
+            Some(Misbehaviour::ErrorBefore | Misbehaviour::ResetBefore) => {
+                trouble(Verdict::Unknown)
+            }
             Some(Misbehaviour::ResetAfter) => {
                 self.execute(key);
                 if self.lie == Lie::RetriesByItself {

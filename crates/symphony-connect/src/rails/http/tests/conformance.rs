@@ -71,8 +71,8 @@ struct TestProvider {
 impl TestProvider {
     async fn start() -> Self {
         let books = Arc::new(Mutex::new(Books::default()));
-        let served = Arc::clone(&books);
-        let server = Server::start(move |request| served.lock().unwrap().react(request)).await;
+        let shared = Arc::clone(&books);
+        let server = Server::start(move |request| shared.lock().unwrap().react(request)).await;
         Self { server, books }
     }
 }

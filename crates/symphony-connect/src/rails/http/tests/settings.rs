@@ -29,8 +29,9 @@ fn map(name: &str, value: &str) -> BTreeMap<String, String> {
 #[test]
 fn contradictions_are_refused_with_one_line_that_names_the_field() {
     type Change = fn(&mut HttpRailSettings);
+    type Case = (&'static str, Box<dyn Fn(&mut HttpRailSettings)>);
     let url = |url: &'static str| move |s: &mut HttpRailSettings| s.url = url.to_owned();
-    let mut cases: Vec<(&str, Box<dyn Fn(&mut HttpRailSettings)>)> = Vec::new();
+    let mut cases: Vec<Case> = Vec::new();
     for bad in [
         "",
         "bank.example",
@@ -106,11 +107,7 @@ fn contradictions_are_refused_with_one_line_that_names_the_field() {
             s.extra_root_certificates_file = Some("/does/not/exist.pem".into());
         }),
     ];
-    cases.extend(
-        changes
-            .iter()
-            .map(|(field, change)| -> (&str, Box<dyn Fn(&mut _)>) { (*field, Box::new(*change)) }),
-    );
+    cases.extend(changes.iter().map(|(field, change)| -> Case { (*field, Box::new(*change)) }));
     for (number, (field, change)) in cases.iter().enumerate() {
         let mut settings = good();
         change(&mut settings);

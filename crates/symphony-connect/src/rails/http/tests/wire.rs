@@ -39,6 +39,8 @@ fn payment() -> Payment {
     Payment { key: OutboxId(uuid::Uuid::new_v4()), ..sample().payment }
 }
 
+type React = Box<dyn Fn() -> Reaction + Send + Sync>;
+
 /// One dispatch to a server that always answers the same.
 async fn answer_to(bytes: impl Into<Vec<u8>>) -> Answer {
     let server = Server::answering(bytes).await;
@@ -160,7 +162,7 @@ async fn once_the_request_may_have_left_every_failure_is_unknown() {
     let cut = ok[..ok.len() - 5].to_vec();
     let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"cod\r\n".to_vec();
     let endless = format!("HTTP/1.1 200 OK\r\nX-Endless: {}", "x".repeat(100_000)).into_bytes();
-    let cases: Vec<(&str, Box<dyn Fn() -> Reaction + Send + Sync>)> = vec![
+    let cases: Vec<(&str, React)> = vec![
         ("TIMEOUT", Box::new(|| Reaction::Hang)),
         (
             "TIMEOUT",
