@@ -22,6 +22,7 @@ mod claims;
 mod commands;
 mod commits;
 mod completions;
+mod conformance;
 mod engine;
 mod enqueue;
 mod fifo;
