@@ -32,6 +32,7 @@ mod migrations;
 mod private_postgres;
 mod privileges;
 mod races;
+mod run_command;
 mod sandbox_command;
 mod schema;
 mod wake_up;
