@@ -31,5 +31,6 @@ mod migrations;
 mod private_postgres;
 mod privileges;
 mod races;
+mod sandbox_command;
 mod schema;
 mod wake_up;

@@ -1,5 +1,6 @@
 //! What can be asked of `symphony`: every command, option and default, defined and validated here.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -131,6 +132,13 @@ pub enum Command {
     },
     /// Run the private PostgreSQL in the foreground and say how to connect
     Database,
+    /// Run the simulated provider, with its own record of every transfer it executed
+    #[command(
+        after_help = "Loopback unless --listen says otherwise. Faults are replaced while it runs with PUT /faults, for example\n  \
+                      {\"seed\": 7, \"per_mille\": {\"reset_after\": 20, \"delay:250\": 50}, \"inquiry_per_mille\": {\"error:503\": 100},\n   \
+                      \"script\": [{\"instruction\": \"inv-7\", \"faults\": [\"hang_after\", \"none\", \"refuse:AC04\"]}]}"
+    )]
+    Sandbox(Sandbox),
 }
 
 /// Options of `run`.
@@ -389,6 +397,29 @@ pub struct BenchSql {
     /// Only these workloads
     #[arg(long, value_enum, value_delimiter = ',')]
     pub only: Vec<Workload>,
+}
+
+/// Options of `sandbox`.
+#[derive(Debug, Clone, Args)]
+pub struct Sandbox {
+    /// Where to listen; port 0 is any free one
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    pub listen: SocketAddr,
+    /// The record's file, continued if it exists [default: a new one in the temporary folder]
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// The faults to start with, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub faults: Option<PathBuf>,
+    /// Transfers must be signed with the secret in this environment variable
+    #[arg(long, value_name = "NAME")]
+    pub secret_env: Option<String>,
+    /// Inquiries find a transfer only this long after it was executed
+    #[arg(long, default_value_t = 0, value_name = "MILLISECONDS")]
+    pub settle_ms: u64,
+    /// Forget keys after this long: sending again then executes again [default: never]
+    #[arg(long, value_name = "SECONDS")]
+    pub key_lifetime_seconds: Option<u64>,
 }
 
 /// The workloads of `bench sql`.

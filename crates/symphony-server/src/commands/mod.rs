@@ -12,6 +12,7 @@ mod guard;
 mod migrate;
 mod rail;
 mod run;
+mod sandbox;
 mod show;
 mod status;
 
@@ -46,5 +47,6 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Guard { paths } => guard::run(global, &paths),
         Command::Bench { what: Bench::Sql(options) } => bench::run(global, &options).await,
         Command::Database => database::run(global).await,
+        Command::Sandbox(options) => sandbox::run(global, &options).await,
     }
 }
