@@ -1,0 +1,1 @@
+//! A judge that cannot say no is worthless: every kind of lie, one line each.
