@@ -33,4 +33,5 @@ mod privileges;
 mod races;
 mod sandbox_command;
 mod schema;
+mod tour;
 mod wake_up;

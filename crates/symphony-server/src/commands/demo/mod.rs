@@ -24,6 +24,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use chrono::Utc;
+use rustix::process::Signal;
 use sqlx::Connection as _;
 use sqlx::postgres::PgConnectOptions;
 use symphony::db::{Database, RoleSource, migrate};
@@ -41,6 +42,9 @@ const DATABASE: &str = "symphony_demo";
 const ORDERED_RAIL: &str = "instant";
 /// The worker that is killed.
 const VICTIM: usize = 1;
+/// How long to look for a moment at which it holds several payments, and for one at which it holds any.
+const LOOK_FOR_MANY: Duration = Duration::from_secs(1);
+const LOOK_FOR_ANY: Duration = Duration::from_secs(3);
 
 pub(super) async fn run(global: &Global, options: &Demo) -> Result<ExitCode, Failure> {
     if global.database_url.is_some() {
@@ -182,14 +186,19 @@ impl Stage<'_> {
         tokio::time::sleep(Duration::from_millis(u64::from(self.options.seconds) * 400)).await;
         let process = self.worker(VICTIM, |worker| Ok(worker.process()))?;
         let looking = Instant::now();
-        while ledger::held_by(&self.database, process).await? < 5
-            && looking.elapsed() < Duration::from_secs(2)
-        {
+        // Frozen while we look, so that it has its hands full when it dies.
+        let held = loop {
+            self.worker(VICTIM, |worker| worker.signal(Signal::STOP))?;
+            let held = ledger::held_by(&self.database, process).await?;
+            let wanted = if looking.elapsed() < LOOK_FOR_MANY { 5 } else { 1 };
+            if held >= wanted || looking.elapsed() > LOOK_FOR_ANY {
+                break held;
+            }
+            self.worker(VICTIM, |worker| worker.signal(Signal::CONT))?;
             tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        };
         self.worker(VICTIM, Worker::kill)?;
         let (at, killed) = (Utc::now(), Instant::now());
-        let held = ledger::held_by(&self.database, process).await?;
         let name = self.worker(VICTIM, |worker| Ok(worker.name.clone()))?;
         self.story.tell(
             Tone::Bad,
@@ -231,15 +240,15 @@ impl Stage<'_> {
         let executed = self.banks.executed().await?;
         let now = ledger::progress(&self.database).await?;
         self.story.progress(&format!(
-            "asked {}  dispatched {}  in flight {}  retried {}  unknown {}  failed {}  parked {} | banks executed {}",
+            "asked {}  dispatched {}  banks executed {} | in flight {}  retried {}  unknown {}  failed {}  parked {}",
             grouped(now.asked),
             grouped(now.dispatched),
+            grouped(executed),
             now.in_flight,
             now.retried,
             now.unknown,
             now.failed,
-            now.parked,
-            grouped(executed)
+            now.parked
         ))
     }
 

@@ -68,7 +68,7 @@ pub(super) async fn see_the_invalid_one_fail(
         Tone::Good,
         "invalid",
         &format!(
-            "{INVALID} has a JSON number as its amount, and floats lose cents: FAILED ({}), never sent",
+            "{INVALID}, whose amount is a JSON number instead of text: FAILED ({}), never sent",
             code.unwrap_or_default()
         ),
     )
@@ -85,7 +85,7 @@ pub(super) async fn settle_by_hand(
         Tone::Bad,
         "parked",
         &format!(
-            "{CANNOT_BE_SETTLED}: sent, no answer, and this bank's \"not found\" proves nothing: left to a person"
+            "{CANNOT_BE_SETTLED}: sent, no answer, and this bank's \"not found\" proves nothing: for a person to settle"
         ),
     )?;
     // Time to read the line, and to look into the bank's statement.

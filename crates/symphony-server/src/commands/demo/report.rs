@@ -145,7 +145,10 @@ impl Report {
                 seconds(Duration::from_millis(happened.recovery_ms))
             ),
         )?;
-        line("2".to_owned(), format!("acts of {PERSON}, each in the ledger with its reason"))
+        line(
+            "2".to_owned(),
+            format!("payments needed a person: {PERSON}, whose acts and reasons are in the ledger"),
+        )
     }
 
     fn tell_the_proof(&self, story: &Story) -> Result<(), Failure> {

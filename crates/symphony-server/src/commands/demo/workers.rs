@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::PgConnectOptions;
 
@@ -83,6 +84,13 @@ impl Worker {
 
     pub(super) fn process(&self) -> u32 {
         self.child.id()
+    }
+
+    pub(super) fn signal(&self, signal: Signal) -> Result<(), Failure> {
+        let process = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let process = process.ok_or_else(|| Failure::new("the worker has no process"))?;
+        kill_process(process, signal)
+            .map_err(|error| Failure::new(format!("{}: {error}", self.name)))
     }
 
     /// SIGKILL: no destructor, no commit, no goodbye.
