@@ -35,4 +35,5 @@ mod races;
 mod run_command;
 mod sandbox_command;
 mod schema;
+mod tour;
 mod wake_up;

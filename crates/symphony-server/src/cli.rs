@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
     about = "A money-grade transactional outbox for PostgreSQL",
     long_about = "Symphony carries out what a service committed: payments to rails, once, with a ledger nobody can \
                   rewrite.\n\nWithout --database-url it runs a private PostgreSQL of its own.",
-    after_help = "Try:\n  symphony demo                       the tour\n  symphony migrate                    install the schema\n  \
+    after_help = "Try:\n  symphony demo                       the tour\n  symphony up                         try it: everything in one process\n  symphony migrate                    install the schema\n  \
                   symphony enqueue payment --help     ask for a payment\n  symphony status                     lanes at a glance\n  \
                   symphony dlq list                   what waits for a person\n  \
                   symphony doctor                     is everything as declared?"
@@ -53,8 +53,18 @@ pub struct Global {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// The tour: payments through the database, with duplicates, a lost worker and an unknown outcome
-    Demo,
+    /// The tour: payments through failing banks and a killed worker, and the proof that no money moved twice
+    #[command(
+        after_help = "Everything happens on the private PostgreSQL, in a database of its own that is dropped at the end. \
+                      Exit code 0 only if the banks' own records and the ledger agree on every payment."
+    )]
+    Demo(Demo),
+    /// Everything in one process on loopback, until Ctrl-C: database, worker, sandbox provider, metrics
+    #[command(
+        after_help = "Rails of symphony.toml are served too. Without one of that name, rail sandbox is the simulated \
+                      provider, whose record of executed transfers is kept in the data folder."
+    )]
+    Up(Up),
     /// Work: claim what is due, send it, write down what became of it; until SIGTERM
     #[command(
         after_help = "Needs a section [rails.NAME] in symphony.toml for each rail it shall serve (`symphony config` shows one). \
@@ -141,6 +151,28 @@ pub enum Command {
     Sandbox(Sandbox),
 }
 
+/// Options of `demo`.
+#[derive(Debug, Clone, Args)]
+pub struct Demo {
+    /// How many payments the merchants ask for
+    #[arg(long, default_value_t = 2_500, value_parser = clap::value_parser!(u32).range(100..=100_000))]
+    pub payments: u32,
+    /// Over how many seconds
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(4..=600))]
+    pub seconds: u32,
+}
+
+/// Options of `up`.
+#[derive(Debug, Clone, Args)]
+pub struct Up {
+    /// Where to serve /metrics, /healthz and /readyz, or off [default: api.listen of the configuration]
+    #[arg(long, value_name = "ADDR")]
+    pub api: Option<String>,
+    /// Where the sandbox provider listens, or off
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8089")]
+    pub sandbox: String,
+}
+
 /// Options of `run`.
 #[derive(Debug, Clone, Args)]
 pub struct Run {
@@ -153,6 +185,9 @@ pub struct Run {
     /// Where to serve /metrics, /healthz and /readyz, or off [default: api.listen of the configuration]
     #[arg(long, value_name = "ADDR")]
     pub api: Option<String>,
+    /// Also stop when standard input ends: a worker that must not outlive whoever started it
+    #[arg(long, hide = true)]
+    pub until_input_ends: bool,
 }
 
 /// The lanes.

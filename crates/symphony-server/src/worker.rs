@@ -17,6 +17,7 @@ pub async fn start_payments(
     listen: PgConnectOptions,
     rails: Vec<RailSetup>,
     points: Points,
+    metrics: Arc<LaneMetrics>,
 ) -> Result<Engine, Failure> {
     refuse_unmarked(database, &rails).await?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -26,7 +27,7 @@ pub async fn start_payments(
         database: database.clone(),
         listen,
         settings: config.worker.engine(),
-        metrics: Arc::new(LaneMetrics::default()),
+        metrics,
         points,
     })
     .map_err(|contradiction| Failure::new(contradiction.to_string()))

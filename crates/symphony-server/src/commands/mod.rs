@@ -1,6 +1,7 @@
 //! One module per command.
 
 mod acts;
+mod alone;
 mod bench;
 mod config;
 mod database;
@@ -15,6 +16,7 @@ mod run;
 mod sandbox;
 mod show;
 mod status;
+mod up;
 
 use std::process::ExitCode;
 
@@ -25,7 +27,8 @@ use crate::output::Failure;
 pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let global = &cli.global;
     match cli.command {
-        Command::Demo => demo::run(global).await,
+        Command::Demo(options) => demo::run(global, &options).await,
+        Command::Up(options) => up::run(global, &options).await,
         Command::Run(options) => run::run(global, &options).await,
         Command::Config { check } => config::run(global, check),
         Command::Migrate(options) => migrate::run(global, &options).await,

@@ -37,6 +37,17 @@ enum Kind {
     Sandbox,
 }
 
+impl RailSection {
+    /// A rail to the simulated provider at this address, with the defaults of everything.
+    pub fn sandbox(url: &str) -> Result<Self, Failure> {
+        let table = Table::from_iter(
+            [("kind", "sandbox"), ("url", url)]
+                .map(|(name, value)| (name.to_owned(), Value::String(value.to_owned()))),
+        );
+        Self::deserialize(table).map_err(|error| Failure::new(error.to_string()))
+    }
+}
+
 mod defaults {
     pub(super) fn concurrency_max() -> usize {
         64
