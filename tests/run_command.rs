@@ -220,6 +220,27 @@ async fn the_printed_defaults_are_a_valid_file_and_the_check_says_so() {
 }
 
 #[tokio::test]
+async fn doctor_hears_its_own_hint_and_judges_the_workers_settings() {
+    let db = TestDb::new().await;
+    let folder = Folder::new();
+    let rail = "[rails.sepa]\nkind = \"http\"\nurl = \"https://bank.example/pay\"\ndestination = \"iban\"\nkey_lifetime_seconds = 86400\n";
+    for (text, expected) in [
+        (rail.to_owned(), "lease 60 s fits the timeouts of sepa"),
+        (String::new(), "no rail is configured here"),
+        (format!("{rail}timeout_ms = 59000\n"), "no item could ever be sent safely"),
+        (rail.replace("key_lifetime_seconds = 86400\n", ""), "--marks-sending true"),
+    ] {
+        let config = folder.write("symphony.toml", &text);
+        let output = symphony(&db, &config, &["doctor"]).output().await.unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(printed.contains(expected), "{expected}: {printed}");
+        if !expected.contains("ever be sent") {
+            assert!(printed.contains("a hint sent here is heard here"), "{printed}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_killed_worker_costs_its_lease_and_nothing_else() {
     let db = TestDb::new().await;
     let folder = Folder::new();

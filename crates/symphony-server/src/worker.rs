@@ -34,7 +34,7 @@ pub async fn start_payments(
 }
 
 /// What the database does with a lost worker's items depends on whether sends are marked: both sides must agree.
-async fn refuse_unmarked(database: &Database, rails: &[RailSetup]) -> Result<(), Failure> {
+pub async fn refuse_unmarked(database: &Database, rails: &[RailSetup]) -> Result<(), Failure> {
     let marking = database.executor().rails_that_mark_sending().await?;
     for setup in rails {
         let needs = needs_marks(setup.rail.terms());
