@@ -20,6 +20,16 @@ pub(super) struct Progress {
     pub(super) in_flight: i64,
     pub(super) parked: i64,
     pub(super) pending: i64,
+    /// Payments settled or redriven by a person.
+    pub(super) acts: i64,
+}
+
+/// What a worker has in its hands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::FromRow)]
+pub(super) struct Held {
+    pub(super) items: i64,
+    /// One of those named is among them.
+    pub(super) named: bool,
 }
 
 /// One payment with its ends, as the judge wants it.
@@ -50,7 +60,8 @@ pub(super) async fn progress(database: &Database) -> Result<Progress, Failure> {
     let mut transaction = database.begin(Role::Auditor).await?;
     Ok(sqlx::query_as(
         "SELECT (SELECT count(*) FROM public.payment_outbox_instructions) AS asked, \
-                a.dispatched, a.failed, a.retried, a.unknown, a.requeued, p.in_flight, p.parked, p.pending \
+                a.dispatched, a.failed, a.retried, a.unknown, a.requeued, p.in_flight, p.parked, p.pending, \
+                (SELECT count(*) FROM public.payment_outbox_events WHERE event_type IN ('RESOLVED', 'REDRIVEN')) AS acts \
            FROM (SELECT count(*) FILTER (WHERE state = 'DISPATCHED') AS dispatched, \
                         count(*) FILTER (WHERE state = 'FAILED') AS failed, \
                         count(*) FILTER (WHERE state = 'RETRYABLE' AND NOT outcome_unknown) AS retried, \
@@ -65,13 +76,19 @@ pub(super) async fn progress(database: &Database) -> Result<Progress, Failure> {
     .await?)
 }
 
-/// How many items a worker process holds; its number is part of its name.
-pub(super) async fn held_by(database: &Database, process: u32) -> Result<i64, Failure> {
+/// What a worker process holds, whose number is part of its name; and whether these instructions are among it.
+pub(super) async fn held_by(
+    database: &Database,
+    process: u32,
+    instructions: &[&str],
+) -> Result<Held, Failure> {
     let mut transaction = database.begin(Role::Auditor).await?;
-    Ok(sqlx::query_scalar(
-        "SELECT count(*) FROM public.payment_outbox_pending WHERE claimed_by LIKE '%:' || $1 || ':%'",
+    Ok(sqlx::query_as(
+        "SELECT count(*) AS items, coalesce(bool_or(instruction_id = ANY ($2)), false) AS named \
+           FROM public.payment_outbox_pending WHERE claimed_by LIKE '%:' || $1 || ':%'",
     )
     .bind(process.to_string())
+    .bind(instructions)
     .fetch_one(transaction.connection())
     .await?)
 }
