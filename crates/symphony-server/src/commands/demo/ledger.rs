@@ -50,7 +50,7 @@ pub(super) struct Item {
     /// FAILED rows.
     pub(super) failed: i64,
     pub(super) reference: Option<String>,
-    /// It was in the hands of a worker that was lost.
+    /// It was taken over from the worker that was killed.
     pub(super) requeued: bool,
     /// When it was first in doubt whether the money had moved.
     pub(super) doubted_at: Option<DateTime<Utc>>,
@@ -94,7 +94,7 @@ pub(super) async fn held_by(
 }
 
 /// Every payment, once all is over.
-pub(super) async fn items(database: &Database) -> Result<Vec<Item>, Failure> {
+pub(super) async fn items(database: &Database, killed: u32) -> Result<Vec<Item>, Failure> {
     let mut transaction = database.begin(Role::Auditor).await?;
     Ok(sqlx::query_as(
         "SELECT i.outbox_id::text AS key, i.instruction_id, i.participant_id, i.rail_type, i.sequence_id, \
@@ -110,11 +110,12 @@ pub(super) async fn items(database: &Database) -> Result<Vec<Item>, Failure> {
                 SELECT count(*) FILTER (WHERE state = 'DISPATCHED') AS dispatched, \
                        count(*) FILTER (WHERE state = 'FAILED') AS failed, \
                        max(rail_reference) FILTER (WHERE state = 'DISPATCHED') AS reference, \
-                       coalesce(bool_or(state = 'ZOMBIE_REQUEUE'), false) AS requeued, \
+                       coalesce(bool_or(state = 'ZOMBIE_REQUEUE' AND worker_id LIKE '%:' || $1 || ':%'), false) AS requeued, \
                        min(completed_at) FILTER (WHERE outcome_unknown OR state = 'ZOMBIE_REQUEUE') AS doubted_at \
                   FROM public.payment_outbox_attempts WHERE outbox_id = i.outbox_id) a \
           ORDER BY i.participant_id, i.sequence_id",
     )
+    .bind(killed.to_string())
     .fetch_all(transaction.connection())
     .await?)
 }

@@ -230,7 +230,7 @@ impl Stage<'_> {
                 seconds(recovered_after)
             ),
         )?;
-        Ok(Kill { at, held, recovered_after })
+        Ok(Kill { process, at, held, recovered_after })
     }
 
     /// Until it fails: where things stand.
@@ -272,7 +272,7 @@ impl Stage<'_> {
         }
         let faults = self.banks.faults();
         let records = self.banks.close().await?;
-        let items = ledger::items(&self.database).await?;
+        let items = ledger::items(&self.database, kill.process).await?;
         let progress = ledger::progress(&self.database).await?;
         let figures = judge::compare(accepted, &items, &records, ORDERED_RAIL);
         let took = self.story.elapsed();

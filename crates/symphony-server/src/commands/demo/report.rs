@@ -19,6 +19,7 @@ use crate::output::Failure;
 /// What the killed worker left behind.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kill {
+    pub(super) process: u32,
     pub(super) at: DateTime<Utc>,
     pub(super) held: i64,
     pub(super) recovered_after: Duration,
