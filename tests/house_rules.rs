@@ -177,3 +177,37 @@ fn no_test_sleeps_and_nothing_is_left_unfinished() {
         );
     }
 }
+
+#[test]
+fn every_field_the_code_logs_is_on_the_allow_list() {
+    // A field that is not on it would silently not be written.
+    let mut seen = 0;
+    for (path, text) in files("crates", "rs") {
+        for (at, _) in text.match_indices("tracing::") {
+            let Some((level, rest)) = text[at + 9..].split_once("!(") else { continue };
+            if !["error", "warn", "info", "debug", "trace"].contains(&level) {
+                continue;
+            }
+            // Everything before the message, which is the last argument or is followed by nothing but its own.
+            let arguments = rest.split(");").next().unwrap();
+            for argument in arguments.split(',').map(str::trim) {
+                if argument.starts_with('"') {
+                    break;
+                }
+                let name =
+                    argument.split('=').next().unwrap().trim().trim_start_matches(['%', '?']);
+                let name = name.rsplit('.').next().unwrap();
+                if name.is_empty() || name.contains(['(', ')', '"', '{', ' ', '}']) {
+                    continue;
+                }
+                seen += 1;
+                assert!(
+                    symphony_server::telemetry::ALLOWED_FIELDS.contains(&name),
+                    "{}: {name} is logged, but not on the allow-list in telemetry.rs",
+                    path.display()
+                );
+            }
+        }
+    }
+    assert!(seen > 30, "only {seen} fields were found: is this test still reading the code?");
+}

@@ -9,8 +9,7 @@ use std::sync::mpsc;
 
 use serde_json::Value;
 use symphony_connect::sandbox::Record;
-
-use crate::support::unique;
+use uuid::Uuid;
 
 const BODY: &str = r#"{"amount": {"value": "10.00", "currency": "EUR"}}"#;
 
@@ -84,7 +83,7 @@ fn next_document(output: &mut BufReader<ChildStdout>) -> Value {
 }
 
 fn record_path() -> PathBuf {
-    std::env::temp_dir().join(unique("sandbox_record") + ".jsonl")
+    std::env::temp_dir().join(format!("symphony-sandbox-test-{}.jsonl", Uuid::new_v4()))
 }
 
 struct Client(BufReader<TcpStream>);

@@ -40,7 +40,7 @@ pub async fn start(server: &PgConnectOptions, cut: Cut, cuts: usize) -> Proxy {
     Proxy { options, cuts: left }
 }
 
-fn without_socket(options: &PgConnectOptions, port: u16) -> PgConnectOptions {
+pub fn without_socket(options: &PgConnectOptions, port: u16) -> PgConnectOptions {
     use sqlx::ConnectOptions as _;
     let mut url = options.to_url_lossy();
     url.set_host(Some("127.0.0.1")).unwrap();

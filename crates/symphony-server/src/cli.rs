@@ -415,6 +415,53 @@ pub enum Bench {
                             within one run: compare them, not the figures of two machines."
     )]
     Sql(BenchSql),
+    /// The worker process: a rail that does nothing, the sandbox over HTTP, latency, recovery
+    #[command(
+        after_help = "Makes a database of its own (symphony_bench) on the server, and drops it afterwards."
+    )]
+    Run(BenchRun),
+}
+
+/// Options of `bench run`.
+#[derive(Debug, Clone, Args)]
+pub struct BenchRun {
+    /// Items per timed run
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1_000..=200_000))]
+    pub items: u32,
+    /// Runs of each workload; the median counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=9))]
+    pub runs: u32,
+    /// How long to measure latency
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    pub latency_seconds: u32,
+    /// worker.batch_items_max
+    #[arg(long, default_value_t = 500, value_name = "ITEMS")]
+    pub batch: usize,
+    /// worker.gather_ms
+    #[arg(long, default_value_t = 1, value_name = "MS")]
+    pub gather_ms: u64,
+    /// Calls at once, for the rail that does nothing
+    #[arg(long, default_value_t = 1_000, value_name = "CALLS")]
+    pub concurrency_noop: usize,
+    /// Calls at once, over HTTP
+    #[arg(long, default_value_t = 64, value_name = "CALLS")]
+    pub concurrency_http: usize,
+    /// Only these workloads
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub only: Vec<WorkerWorkload>,
+}
+
+/// The workloads of `bench run`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WorkerWorkload {
+    /// Drain with a rail that does nothing
+    Noop,
+    /// Drain with the sandbox provider over HTTP
+    Sandbox,
+    /// From commit to dispatch at 100/s
+    Latency,
+    /// A lost worker's items
+    Recovery,
 }
 
 /// Options of `bench sql`.

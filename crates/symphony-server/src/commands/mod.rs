@@ -20,7 +20,7 @@ mod up;
 
 use std::process::ExitCode;
 
-use crate::cli::{Bench, Cli, Command, Dlq, Enqueue};
+use crate::cli::{Cli, Command, Dlq, Enqueue};
 use crate::output::Failure;
 
 /// Do what was asked.
@@ -48,7 +48,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Rail(options) => rail::run(global, &options).await,
         Command::Doctor => doctor::run(global).await,
         Command::Guard { paths } => guard::run(global, &paths),
-        Command::Bench { what: Bench::Sql(options) } => bench::run(global, &options).await,
+        Command::Bench { what } => bench::run(global, &what).await,
         Command::Database => database::run(global).await,
         Command::Sandbox(options) => sandbox::run(global, &options).await,
     }

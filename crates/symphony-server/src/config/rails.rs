@@ -113,6 +113,7 @@ fn sandbox(own: &Table) -> Result<Table, String> {
     let base = url.trim_end_matches('/');
     let mut settings = Table::from_iter([
         ("inquiry_url".to_owned(), Value::String(format!("{base}/transfers/{{key}}"))),
+        ("not_found_code".to_owned(), Value::String("NOT_FOUND".to_owned())),
         ("key_lifetime_seconds".to_owned(), Value::Integer(86_400)),
         ("destination".to_owned(), Value::String("any".to_owned())),
         ("allow_private_addresses".to_owned(), Value::Boolean(true)),

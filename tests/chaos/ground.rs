@@ -1,0 +1,140 @@
+//! Where a run takes place: a folder, a PostgreSQL of its own with fsync that can be killed whole, and a watcher that
+//! clears everything away however the run ends.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use rustix::process::{Pid, Signal, kill_process};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _};
+use symphony::db::migrate;
+use symphony_server::private_postgres::{Origin, PrivatePostgres, Settings};
+
+use super::dice::Tally;
+use super::relay::Relay;
+use super::workers::Process;
+
+const DATABASE: &str = "chaos";
+
+pub struct Ground {
+    pub folder: PathBuf,
+    settings: Settings,
+    postgres: Option<PrivatePostgres>,
+    options: PgConnectOptions,
+    port: Arc<AtomicU16>,
+}
+
+impl Ground {
+    pub async fn prepare() -> Self {
+        let name = crate::support::unique(&format!("symphony-chaos-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir(&folder).unwrap();
+        // PostgreSQL may run as another user than we do.
+        fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
+        watch(&folder);
+        let settings = Settings {
+            extra_settings: vec![("shared_buffers".into(), "64MB".into())],
+            ..Settings::new(folder.join("server"))
+        };
+        let postgres = PrivatePostgres::start(&settings).await.expect("a PostgreSQL of our own");
+        let options = postgres.connect_options();
+        let mut connection = options.connect().await.unwrap();
+        let fsync: String =
+            sqlx::query_scalar("SHOW fsync").fetch_one(&mut connection).await.unwrap();
+        assert_eq!(fsync, "on", "what a kill may lose must be what a crash may lose");
+        crate::support::run(&mut connection, &format!("CREATE DATABASE {DATABASE}")).await.unwrap();
+        connection.close().await.unwrap();
+        let options = options.database(DATABASE);
+        migrate::migrate(&options, migrate::Options::default()).await.unwrap();
+        let port = Arc::new(AtomicU16::new(postgres.port()));
+        Self { folder, settings, postgres: Some(postgres), options, port }
+    }
+
+    pub fn version(&self) -> &str {
+        self.postgres.as_ref().map_or("?", PrivatePostgres::server_version)
+    }
+
+    /// A way to the server that survives its restarts.
+    pub async fn relay(&self, victim: Option<Arc<Process>>, tally: &Arc<Tally>) -> Relay {
+        Relay::start(&self.options, self.port.clone(), victim, tally.clone()).await
+    }
+
+    /// Kill every process of the server, the first one first, and start it again on what is left.
+    pub async fn kill_server(&mut self) {
+        drop(self.postgres.take());
+        let pid_file = self.settings.data_folder.join("postgres/postmaster.pid");
+        let first = fs::read_to_string(pid_file).unwrap();
+        let first: i32 = first.lines().next().unwrap().parse().unwrap();
+        // Held still, it starts no process that would be missed.
+        signal(first, Signal::STOP);
+        let children = children_of(first);
+        signal(first, Signal::KILL);
+        for child in children {
+            signal(child, Signal::KILL);
+        }
+        let postgres = PrivatePostgres::start(&self.settings).await.expect("the killed PostgreSQL");
+        assert_eq!(postgres.origin(), Origin::Recovered, "it was killed");
+        self.port.store(postgres.port(), Ordering::SeqCst);
+        self.postgres = Some(postgres);
+    }
+
+    /// Stop the server and remove everything.
+    pub async fn clear(mut self) {
+        if let Some(postgres) = self.postgres.take() {
+            postgres.stop().await.unwrap();
+        }
+        fs::remove_dir_all(&self.folder).unwrap();
+    }
+
+    /// Leave the folder for people to look at.
+    pub fn keep(&self) {
+        fs::write(self.folder.join("keep"), "").unwrap();
+    }
+}
+
+/// It may have ended by itself meanwhile, as children of a killed server do.
+fn signal(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).ok();
+}
+
+fn children_of(parent: i32) -> Vec<i32> {
+    let parent_of = |pid: i32| -> Option<i32> {
+        // pid (name) state parent …: the name may hold anything but ends with the last bracket.
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+    };
+    fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok())
+        .filter(|pid| parent_of(*pid) == Some(parent))
+        .collect()
+}
+
+/// Clears away once this process has ended, in whatever way: every process that has the folder's path on its
+/// command line, and the folder itself unless it is to be kept.
+fn watch(folder: &Path) {
+    let script = r#"
+        while kill -0 "$1" 2>/dev/null; do sleep 0.5; done
+        for _ in 1 2 3; do
+            for line in /proc/[0-9]*/cmdline; do
+                pid=${line#/proc/}; pid=${pid%/cmdline}
+                [ "$pid" = "$$" ] || ! grep -qsF "$2/" "$line" || kill -KILL "$pid"
+            done
+            sleep 0.5
+        done
+        [ -e "$2/keep" ] || rm -rf "$2""#;
+    // Not waited for: it outlives this process, that is its purpose.
+    #[allow(clippy::zombie_processes)]
+    let _watcher = Command::new("setsid")
+        .args(["bash", "-c", script, "watch", &std::process::id().to_string()])
+        .arg(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("bash, to clean up after the run");
+}
