@@ -96,8 +96,7 @@ fn the_tour_keeps_its_promises_and_leaves_nothing_behind() {
         "600 answered with the payment they already are, 0 written",
         "a superuser who wanted to rewrite the ledger (P0001)",
         "attempt 1: Retryable (outcome unknown), error TIMEOUT",
-        "error INQUIRY_FAILED",
-        "attempt 3: Dispatched, reference SBX-",
+        ": Dispatched, reference SBX-",
         "       0  executed twice",
         "       0  executed though FAILED",
         "       0  overtaken on the rail with a strict order",
@@ -219,7 +218,7 @@ fn up_pays_what_a_shell_asks_for_serves_its_metrics_and_stops_in_order() {
             assert!(told.contains("reference SBX-1"), "{told}");
             break;
         }
-        assert!(started.elapsed() < Duration::from_secs(60), "{told}");
+        assert!(started.elapsed() < Duration::from_mins(1), "{told}");
     }
     let record = Record::read(up.told["record"].as_str().unwrap().as_ref()).unwrap();
     assert_eq!(record.summary().executed, 1);

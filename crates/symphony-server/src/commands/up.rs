@@ -200,7 +200,7 @@ impl Scene<'_> {
                 );
             }
             None => {
-                line("database", "yours; the other commands need the same DATABASE_URL".to_owned())
+                line("database", "yours; the other commands need the same DATABASE_URL".to_owned());
             }
         }
         text.push_str("\nCtrl-C stops it: what is in flight may end, nothing is lost.\n");

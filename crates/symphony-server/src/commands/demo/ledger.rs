@@ -20,6 +20,16 @@ pub(super) struct Progress {
     pub(super) in_flight: i64,
     pub(super) parked: i64,
     pub(super) pending: i64,
+    /// Payments settled or redriven by a person.
+    pub(super) acts: i64,
+}
+
+/// What a worker has in its hands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::FromRow)]
+pub(super) struct Held {
+    pub(super) items: i64,
+    /// One of those named is among them.
+    pub(super) named: bool,
 }
 
 /// One payment with its ends, as the judge wants it.
@@ -40,7 +50,7 @@ pub(super) struct Item {
     /// FAILED rows.
     pub(super) failed: i64,
     pub(super) reference: Option<String>,
-    /// It was in the hands of a worker that was lost.
+    /// It was taken over from the worker that was killed.
     pub(super) requeued: bool,
     /// When it was first in doubt whether the money had moved.
     pub(super) doubted_at: Option<DateTime<Utc>>,
@@ -50,7 +60,8 @@ pub(super) async fn progress(database: &Database) -> Result<Progress, Failure> {
     let mut transaction = database.begin(Role::Auditor).await?;
     Ok(sqlx::query_as(
         "SELECT (SELECT count(*) FROM public.payment_outbox_instructions) AS asked, \
-                a.dispatched, a.failed, a.retried, a.unknown, a.requeued, p.in_flight, p.parked, p.pending \
+                a.dispatched, a.failed, a.retried, a.unknown, a.requeued, p.in_flight, p.parked, p.pending, \
+                (SELECT count(*) FROM public.payment_outbox_events WHERE event_type IN ('RESOLVED', 'REDRIVEN')) AS acts \
            FROM (SELECT count(*) FILTER (WHERE state = 'DISPATCHED') AS dispatched, \
                         count(*) FILTER (WHERE state = 'FAILED') AS failed, \
                         count(*) FILTER (WHERE state = 'RETRYABLE' AND NOT outcome_unknown) AS retried, \
@@ -65,19 +76,25 @@ pub(super) async fn progress(database: &Database) -> Result<Progress, Failure> {
     .await?)
 }
 
-/// How many items a worker process holds; its number is part of its name.
-pub(super) async fn held_by(database: &Database, process: u32) -> Result<i64, Failure> {
+/// What a worker process holds, whose number is part of its name; and whether these instructions are among it.
+pub(super) async fn held_by(
+    database: &Database,
+    process: u32,
+    instructions: &[&str],
+) -> Result<Held, Failure> {
     let mut transaction = database.begin(Role::Auditor).await?;
-    Ok(sqlx::query_scalar(
-        "SELECT count(*) FROM public.payment_outbox_pending WHERE claimed_by LIKE '%:' || $1 || ':%'",
+    Ok(sqlx::query_as(
+        "SELECT count(*) AS items, coalesce(bool_or(instruction_id = ANY ($2)), false) AS named \
+           FROM public.payment_outbox_pending WHERE claimed_by LIKE '%:' || $1 || ':%'",
     )
     .bind(process.to_string())
+    .bind(instructions)
     .fetch_one(transaction.connection())
     .await?)
 }
 
 /// Every payment, once all is over.
-pub(super) async fn items(database: &Database) -> Result<Vec<Item>, Failure> {
+pub(super) async fn items(database: &Database, killed: u32) -> Result<Vec<Item>, Failure> {
     let mut transaction = database.begin(Role::Auditor).await?;
     Ok(sqlx::query_as(
         "SELECT i.outbox_id::text AS key, i.instruction_id, i.participant_id, i.rail_type, i.sequence_id, \
@@ -93,11 +110,12 @@ pub(super) async fn items(database: &Database) -> Result<Vec<Item>, Failure> {
                 SELECT count(*) FILTER (WHERE state = 'DISPATCHED') AS dispatched, \
                        count(*) FILTER (WHERE state = 'FAILED') AS failed, \
                        max(rail_reference) FILTER (WHERE state = 'DISPATCHED') AS reference, \
-                       coalesce(bool_or(state = 'ZOMBIE_REQUEUE'), false) AS requeued, \
+                       coalesce(bool_or(state = 'ZOMBIE_REQUEUE' AND worker_id LIKE '%:' || $1 || ':%'), false) AS requeued, \
                        min(completed_at) FILTER (WHERE outcome_unknown OR state = 'ZOMBIE_REQUEUE') AS doubted_at \
                   FROM public.payment_outbox_attempts WHERE outbox_id = i.outbox_id) a \
           ORDER BY i.participant_id, i.sequence_id",
     )
+    .bind(killed.to_string())
     .fetch_all(transaction.connection())
     .await?)
 }

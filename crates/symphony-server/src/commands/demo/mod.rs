@@ -42,6 +42,8 @@ const DATABASE: &str = "symphony_demo";
 const ORDERED_RAIL: &str = "instant";
 /// The worker that is killed.
 const VICTIM: usize = 1;
+/// These have a story of their own, without a kill in it.
+const SPARED: [&str; 2] = [producers::STORY, producers::CANNOT_BE_SETTLED];
 /// How long to look for a moment at which it holds several payments, and for one at which it holds any.
 const LOOK_FOR_MANY: Duration = Duration::from_secs(1);
 const LOOK_FOR_ANY: Duration = Duration::from_secs(3);
@@ -54,7 +56,7 @@ pub(super) async fn run(global: &Global, options: &Demo) -> Result<ExitCode, Fai
     }
     let story = Story::new(global.json);
     let server = Server::open(global).await?;
-    let result = on_a_stage(global, options, &server, &story).await;
+    let result = Box::pin(on_a_stage(global, options, &server, &story)).await;
     server.close().await?;
     result
 }
@@ -124,9 +126,11 @@ async fn tour(
         options.seconds
     ))?;
     let stage = Stage { options, story, database, banks, workers: Mutex::new(workers) };
+    let banks = [&stage.banks.main, &stage.banks.forgetful];
     let (accepted, kill) = tokio::select! {
         result = stage.play() => result?,
         failure = stage.show_progress() => return Err(failure),
+        failure = people::settle_what_is_parked(&stage.database, &banks, story) => return Err(failure),
     };
     story.end_progress()?;
     people::refuse_rewriting(&database_options, story).await?;
@@ -148,11 +152,11 @@ impl Stage<'_> {
         let (database, story) = (&self.database, self.story);
         producers::make_mistakes(database, story).await?;
         let special = producers::ask_for_the_special_ones(database).await?;
-        let ((mut accepted, kill, ()), redriven, (), ()) = tokio::try_join!(
-            async { tokio::try_join!(self.produce(), self.kill_a_worker(), self.calm_the_banks()) },
+        let (mut accepted, kill, (), redriven) = tokio::try_join!(
+            self.produce(),
+            self.kill_a_worker(),
+            self.calm_the_banks(),
             people::unblock_the_order(database, ORDERED_RAIL, story),
-            people::settle_by_hand(database, &self.banks.forgetful, story),
-            people::see_the_invalid_one_fail(database, story),
         )?;
         accepted.extend(special);
         accepted.insert(redriven.to_string());
@@ -183,16 +187,24 @@ impl Stage<'_> {
 
     /// Kill a worker in the middle of its work, and see what becomes of what it held.
     async fn kill_a_worker(&self) -> Result<Kill, Failure> {
-        tokio::time::sleep(Duration::from_millis(u64::from(self.options.seconds) * 400)).await;
+        tokio::try_join!(
+            async {
+                let after = Duration::from_millis(u64::from(self.options.seconds) * 400);
+                tokio::time::sleep(after).await;
+                Ok(())
+            },
+            // Not among what the killed worker holds: then it might have been sent, and would not fail by itself.
+            people::see_the_invalid_one_fail(&self.database, self.story),
+        )?;
         let process = self.worker(VICTIM, |worker| Ok(worker.process()))?;
         let looking = Instant::now();
         // Frozen while we look, so that it has its hands full when it dies.
         let held = loop {
             self.worker(VICTIM, |worker| worker.signal(Signal::STOP))?;
-            let held = ledger::held_by(&self.database, process).await?;
+            let held = ledger::held_by(&self.database, process, &SPARED).await?;
             let wanted = if looking.elapsed() < LOOK_FOR_MANY { 5 } else { 1 };
-            if held >= wanted || looking.elapsed() > LOOK_FOR_ANY {
-                break held;
+            if held.items >= wanted && !held.named || looking.elapsed() > LOOK_FOR_ANY {
+                break held.items;
             }
             self.worker(VICTIM, |worker| worker.signal(Signal::CONT))?;
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -206,7 +218,7 @@ impl Stage<'_> {
             &format!("{name} (process {process}) with SIGKILL, {held} payments in its hands, some already sent"),
         )?;
         people::wait_for("the killed worker's payments", async || {
-            Ok((ledger::held_by(&self.database, process).await? == 0).then_some(()))
+            Ok((ledger::held_by(&self.database, process, &[]).await?.items == 0).then_some(()))
         })
         .await?;
         let recovered_after = killed.elapsed();
@@ -218,7 +230,7 @@ impl Stage<'_> {
                 seconds(recovered_after)
             ),
         )?;
-        Ok(Kill { at, held, recovered_after })
+        Ok(Kill { process, at, held, recovered_after })
     }
 
     /// Until it fails: where things stand.
@@ -260,7 +272,7 @@ impl Stage<'_> {
         }
         let faults = self.banks.faults();
         let records = self.banks.close().await?;
-        let items = ledger::items(&self.database).await?;
+        let items = ledger::items(&self.database, kill.process).await?;
         let progress = ledger::progress(&self.database).await?;
         let figures = judge::compare(accepted, &items, &records, ORDERED_RAIL);
         let took = self.story.elapsed();

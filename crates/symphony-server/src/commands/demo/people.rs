@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _};
-use symphony::db::{AttemptRow, Database, DbError, ItemLife, WaitingQuery};
+use symphony::db::{AttemptRow, Database, DbError, ItemLife, WaitingItem, WaitingQuery};
 use symphony::domain::{Act, OutboxId, Resolution};
-use symphony_connect::sandbox::Sandbox;
+use symphony_connect::sandbox::{Execution, Sandbox};
 
 use super::producers::{BLOCKS_ITS_LANE, CANNOT_BE_SETTLED, INVALID, ORDERED, ORDERED_MERCHANT};
 use super::story::{Story, Tone};
@@ -14,7 +14,7 @@ use crate::output::Failure;
 
 pub(super) const PERSON: &str = "dana@bank.example";
 /// Nothing in the demo takes that long, unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 fn act(reason: &str) -> Act {
@@ -74,36 +74,61 @@ pub(super) async fn see_the_invalid_one_fail(
     )
 }
 
-/// A payment whose outcome no machine can find out: parked, then settled from the bank's own books.
-pub(super) async fn settle_by_hand(
+/// Until it fails: whatever no machine can find out is parked, and settled from the banks' own books.
+pub(super) async fn settle_what_is_parked(
     database: &Database,
-    bank: &Sandbox,
+    banks: &[&Sandbox],
     story: &Story,
+) -> Failure {
+    let query = WaitingQuery { parked: true, failed: false, rail_type: None, limit: 10 };
+    loop {
+        let settled = async {
+            for item in database.auditor().waiting(query).await? {
+                settle(database, banks, story, &item).await?;
+            }
+            Ok(())
+        };
+        if let Err(failure) = settled.await {
+            return failure;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+async fn settle(
+    database: &Database,
+    banks: &[&Sandbox],
+    story: &Story,
+    item: &WaitingItem,
 ) -> Result<(), Failure> {
-    let item = once(database, CANNOT_BE_SETTLED, "PARKED").await?.instruction.outbox_id;
-    story.tell(
-        Tone::Bad,
-        "parked",
-        &format!(
-            "{CANNOT_BE_SETTLED}: sent, no answer, and this bank's \"not found\" proves nothing: for a person to settle"
-        ),
-    )?;
-    // Time to read the line, and to look into the bank's statement.
+    let name = &item.instruction_id;
+    let why = if name == CANNOT_BE_SETTLED {
+        "sent, no answer, and this bank's \"not found\" proves nothing"
+    } else {
+        "it may have been sent, and cannot be sent again"
+    };
+    story.tell(Tone::Bad, "parked", &format!("{name}: {why}: for a person to settle"))?;
+    // Time to read the line, and to look into the banks' statements.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let record = bank.record().map_err(|error| Failure::new(error.to_string()))?;
-    let key = item.to_string();
-    let (resolution, told) = match record.executions().find(|execution| execution.key == key) {
-        Some(execution) => {
-            let rail_reference = execution.reference();
+    let key = item.outbox_id.to_string();
+    let mut found = None;
+    for bank in banks {
+        let record = bank.record().map_err(|error| Failure::new(error.to_string()))?;
+        let execution = record.executions().find(|execution| execution.key == key);
+        found = found.or(execution.map(Execution::reference));
+    }
+    let (resolution, told) = match found {
+        Some(rail_reference) => {
             let told = format!("who found {rail_reference} in the bank's statement: it was paid");
             (Resolution::Dispatched { rail_reference }, told)
         }
-        None => {
-            (Resolution::Retry, "who found nothing in the bank's statement: sent again".to_owned())
-        }
+        None => (
+            Resolution::Retry,
+            "who found nothing in the bank's statement: to be tried again".to_owned(),
+        ),
     };
     let reason = act("looked it up in the bank's statement of today");
-    database.operator().resolve(item, &resolution, &reason).await?;
+    database.operator().resolve(item.outbox_id, &resolution, &reason).await?;
     story.tell(Tone::Good, "resolved", &format!("by {PERSON}, {told}"))
 }
 

@@ -19,6 +19,7 @@ use crate::output::Failure;
 /// What the killed worker left behind.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kill {
+    pub(super) process: u32,
     pub(super) at: DateTime<Utc>,
     pub(super) held: i64,
     pub(super) recovered_after: Duration,
@@ -50,6 +51,8 @@ struct Happened {
     killed_worker_held: i64,
     /// Of those requeued: the bank had executed them before the kill.
     killed_worker_executed: u64,
+    /// Payments settled or redriven by a person.
+    acts: i64,
     /// From the kill until the last of them was with another worker, or ready for one.
     recovery_ms: u64,
 }
@@ -85,6 +88,7 @@ impl Report {
             }),
             killed_worker_held: kill.held,
             killed_worker_executed: count(&|item| item.requeued && executed_by(item, kill.at)),
+            acts: progress.acts,
             recovery_ms: milliseconds(kill.recovered_after),
         };
         let duration_ms = milliseconds(took);
@@ -146,7 +150,7 @@ impl Report {
             ),
         )?;
         line(
-            "2".to_owned(),
+            grouped(happened.acts),
             format!("payments needed a person: {PERSON}, whose acts and reasons are in the ledger"),
         )
     }
