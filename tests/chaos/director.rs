@@ -14,6 +14,7 @@ use super::dice::{Dice, Tally};
 use super::ground::Ground;
 use super::judge::{Finding, Harm, judge, read_ledger};
 use super::operator::OnDuty;
+use super::pauses::Pauses;
 use super::producers::{Books, Producer};
 use super::relay::{About, Relay};
 use super::workers::{Equipment, Fleet};
@@ -22,7 +23,7 @@ use crate::support::proxy::Cut;
 
 const WORKERS: usize = 3;
 const PRODUCERS: usize = 2;
-const LEASE_SECONDS: u64 = 3;
+pub const LEASE_SECONDS: u64 = 3;
 /// With nothing at all happening for so long, something is stuck.
 const STUCK: Duration = Duration::from_secs(120);
 /// Every way a worker is killed on purpose.
@@ -47,19 +48,19 @@ pub struct Goals {
     pub payments: u64,
 }
 
-struct Run {
+pub struct Run {
     started: Instant,
     seed: u64,
     goals: Goals,
     ground: Ground,
     sandbox: Sandbox,
-    tally: Arc<Tally>,
+    pub tally: Arc<Tally>,
     books: Arc<Books>,
     database: Database,
-    fleet: Fleet,
+    pub fleet: Fleet,
     /// Every way along which a commit can be cut.
     producer_relays: Vec<Relay>,
-    unpaused_since: watch::Sender<Option<Instant>>,
+    pub unpaused_since: watch::Sender<Option<Instant>>,
 }
 
 /// Set everything on fire, let it burn until the goals are reached, put it out, and judge.
@@ -70,7 +71,7 @@ pub async fn run(goals: Goals) {
     let started = Instant::now();
     let tally = Arc::new(Tally::default());
     let books = Arc::new(Books::default());
-    let ground = Ground::prepare().await;
+    let ground = Ground::prepare(&[("shared_buffers", "64MB")]).await;
     println!("chaos: PostgreSQL {}, {}", ground.version(), ground.folder.display());
     let sandbox = Sandbox::start(sandbox::Settings {
         faults: faults(seed),
@@ -186,14 +187,13 @@ impl Run {
         let mut dice = Dice::of(self.seed, "director");
         let soon = |dice: &mut Dice, from, to| Instant::now() + dice.duration_ms(from, to);
         let mut next_cut = soon(&mut dice, 500, 1500);
-        let mut next_pause = soon(&mut dice, 1000, 4000);
+        let mut pauses = Pauses::new(&mut dice);
         let mut next_server_kill = soon(&mut dice, 5_000, 12_000);
-        let mut next_kill = dice.duration_ms(4_000, 9_000);
-        let mut paused: Option<(usize, Instant)> = None;
+        let mut next_kill = dice.duration_ms(3_000, 7_000);
         let mut moved = Moved::new(&self.signature());
         let mut reported = Instant::now();
         let mut tick = tokio::time::interval(Duration::from_millis(25));
-        while !self.goals_reached() || paused.is_some() {
+        while !self.goals_reached() {
             tick.tick().await;
             let now = Instant::now();
             if people.iter().chain([on_duty]).any(JoinHandle::is_finished) || self.fleet.lost_one()
@@ -207,26 +207,7 @@ impl Run {
                 reported = now;
                 println!("chaos: {}", self.progress());
             }
-            if let Some((worker, until)) = paused
-                && now >= until
-            {
-                if self.fleet.workers[worker].process.resume() {
-                    self.tally.add("pause survived");
-                }
-                self.unpaused_since.send_replace(Some(now));
-                paused = None;
-                next_pause = soon(&mut dice, 1_500, 5_000);
-            }
-            if paused.is_none() && now >= next_pause {
-                let worker = usize::try_from(dice.between(0, WORKERS as u64 - 1)).unwrap();
-                let length =
-                    dice.duration_ms(LEASE_SECONDS * 1000 + 300, LEASE_SECONDS * 1000 + 2500);
-                next_pause = now + Duration::from_millis(200);
-                if self.fleet.workers[worker].process.pause() {
-                    self.unpaused_since.send_replace(None);
-                    paused = Some((worker, now + length));
-                }
-            }
+            pauses.direct(self, &mut dice);
             if now >= next_cut {
                 next_cut = soon(&mut dice, 200, 1_600);
                 self.cut(&mut dice);
@@ -234,7 +215,7 @@ impl Run {
             for worker in &self.fleet.workers {
                 if worker.process.age().is_some_and(|age| age > next_kill) {
                     worker.process.kill("anywhere");
-                    next_kill = dice.duration_ms(4_000, 9_000);
+                    next_kill = dice.duration_ms(3_000, 7_000);
                 }
             }
             if now >= next_server_kill {
@@ -307,6 +288,7 @@ impl Run {
             relay.disarm();
         }
         self.fleet.calm();
+        self.unpaused_since.send_replace(Some(Instant::now()));
     }
 
     /// Until nothing waits; said clearly, should that never be.
