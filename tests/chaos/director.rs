@@ -1,22 +1,21 @@
 //! A run, from the first payment to the verdict.
 
 use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use symphony::db::{Database, RoleSource};
-use symphony_connect::sandbox::{self, Plan, Record, Sandbox};
+use symphony_connect::sandbox::{self, Plan, Sandbox};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::dice::{Dice, Tally};
 use super::ground::Ground;
-use super::judge::{Finding, Harm, judge, read_ledger};
 use super::operator::OnDuty;
 use super::pauses::Pauses;
 use super::producers::{Books, Producer};
 use super::relay::{About, Relay};
+use super::verdict::show_life;
 use super::workers::{Equipment, Fleet};
 use super::{RAILS, number};
 use crate::support::proxy::Cut;
@@ -25,7 +24,7 @@ const WORKERS: usize = 3;
 const PRODUCERS: usize = 2;
 pub const LEASE_SECONDS: u64 = 3;
 /// With nothing at all happening for so long, something is stuck.
-const STUCK: Duration = Duration::from_secs(120);
+const STUCK: Duration = Duration::from_mins(2);
 /// Every way a worker is killed on purpose.
 const KILLS: [&str; 6] = [
     "after_claim",
@@ -49,14 +48,14 @@ pub struct Goals {
 }
 
 pub struct Run {
-    started: Instant,
+    pub started: Instant,
     seed: u64,
     goals: Goals,
-    ground: Ground,
-    sandbox: Sandbox,
+    pub ground: Ground,
+    pub sandbox: Sandbox,
     pub tally: Arc<Tally>,
-    books: Arc<Books>,
-    database: Database,
+    pub books: Arc<Books>,
+    pub database: Database,
     pub fleet: Fleet,
     /// Every way along which a commit can be cut.
     producer_relays: Vec<Relay>,
@@ -315,113 +314,11 @@ impl Run {
                 .await
                 .unwrap();
                 for id in stuck {
-                    self.show_life(&id).await;
+                    show_life(&self.database, &id).await;
                 }
                 self.fail(&format!("{waiting} items are stuck, the first of them above"));
             }
         }
-    }
-
-    async fn conclude(self, log: &Path) {
-        let Self { started, ground, sandbox, tally, books, database, fleet, .. } = self;
-        for end in fleet.leave().await {
-            if end.code() != Some(0) {
-                ground.keep();
-                panic!("a worker did not leave in good order: {end}, see {}", log.display());
-            }
-        }
-        let faults = sandbox.faults();
-        let path = sandbox.record_path().to_owned();
-        sandbox.stop().await.unwrap();
-        let record = Record::read(&path).unwrap();
-        let accepted = books.accepted.lock().unwrap().clone();
-        let items = read_ledger(database.pool()).await.unwrap();
-        let fifo: Vec<_> = RAILS.iter().filter(|r| r.fifo.is_some()).map(|r| r.name).collect();
-        let findings = judge(&accepted, &items, &record, &fifo);
-        let figures = database.auditor().figures().await.unwrap();
-        let mut complaints = complaints(&database, log).await;
-        if !figures.holds() || figures.pending != 0 {
-            complaints.push(format!("the ledger does not add up: {figures:?}"));
-        }
-
-        let number = |sql: &'static str| {
-            let pool = database.pool().clone();
-            async move { sqlx::query_scalar::<_, i64>(sql).fetch_one(&pool).await.unwrap() }
-        };
-        let count = |harm: Harm| findings.iter().filter(|finding| finding.harm == harm).count();
-        println!(
-            "payments      {} accepted, {} redriven; {} dispatched, {} failed",
-            accepted.len(),
-            tally.sum("redriven"),
-            figures.dispatched,
-            figures.failed
-        );
-        println!(
-            "producers     {} repeated, {} rolled back, {} reused keys refused",
-            tally.sum("repeated"),
-            tally.sum("rolled back"),
-            tally.sum("reused key")
-        );
-        println!("worker kills  {}: {}", tally.sum("kill "), tally.list("kill "));
-        println!(
-            "pauses        {} past the lease; {} starts in vain",
-            tally.sum("pause survived"),
-            tally.sum("start in vain")
-        );
-        println!("server kills  {}", tally.sum("server kill"));
-        println!("cut commits   {}: {}", tally.sum("cut "), tally.list("cut "));
-        println!("faults        {:?}", faults.injected);
-        println!("  of inquiry  {:?}", faults.inquiry_injected);
-        println!(
-            "zombies       {}",
-            number("SELECT count(*) FROM payment_outbox_attempts WHERE state = 'ZOMBIE_REQUEUE'")
-                .await
-        );
-        println!(
-            "unknown       {}",
-            number("SELECT count(*) FROM payment_outbox_attempts WHERE outcome_unknown").await
-        );
-        println!(
-            "parked        {}; {}, {} skipped",
-            number("SELECT count(*) FROM payment_outbox_events WHERE event_type = 'PARKED'").await,
-            tally.list("resolved"),
-            tally.sum("skipped")
-        );
-        println!(
-            "late outcomes {}",
-            number("SELECT count(*) FROM payment_outbox_events WHERE event_type = 'LATE_OUTCOME'")
-                .await
-        );
-        println!(
-            "executed      {} by the provider's record, {} refused",
-            record.summary().executed,
-            record.summary().refused
-        );
-        println!("double        {}", count(Harm::Double));
-        println!("lost          {}", count(Harm::Lost));
-        println!("inversions    {}", count(Harm::Inversion));
-        println!(
-            "other harm    {}",
-            findings.len() - count(Harm::Double) - count(Harm::Lost) - count(Harm::Inversion)
-        );
-        println!("seconds       {}", started.elapsed().as_secs());
-
-        if findings.is_empty() && complaints.is_empty() {
-            database.pool().close().await;
-            ground.clear().await;
-            return;
-        }
-        ground.keep();
-        for Finding { outbox_id, .. } in findings.iter().take(5) {
-            if let Some(id) = outbox_id {
-                show_life(&database, id).await;
-            }
-        }
-        panic!("{findings:#?} {complaints:#?}; everything is kept in {}", ground.folder.display());
-    }
-
-    async fn show_life(&self, id: &str) {
-        show_life(&self.database, id).await;
     }
 
     /// End the run with everything kept.
@@ -434,31 +331,6 @@ impl Run {
             self.ground.folder.display()
         );
     }
-}
-
-/// What must never be, whatever the provider says.
-async fn complaints(database: &Database, log: &Path) -> Vec<String> {
-    let mut connection = database.pool().acquire().await.unwrap();
-    let mut complaints = symphony::db::inspect::violated_invariants(&mut connection).await.unwrap();
-    let alarms: Vec<String> = sqlx::query_scalar(
-        "SELECT format('%s of %s: %s', event_type, outbox_id, details) FROM payment_outbox_events \
-          WHERE event_type = 'TERMINAL_BLOCKED' OR event_type = 'LATE_OUTCOME' AND (details->>'conflict')::boolean",
-    )
-    .fetch_all(&mut *connection)
-    .await
-    .unwrap();
-    complaints.extend(alarms);
-    let log = fs::read_to_string(log).unwrap_or_default();
-    for word in ["panicked", "INTEGRITY_ALARM", "LATE_OUTCOME_CONFLICT"] {
-        complaints.extend(log.lines().find(|line| line.contains(word)).map(str::to_owned));
-    }
-    complaints
-}
-
-async fn show_life(database: &Database, id: &str) {
-    let life =
-        database.auditor().life(symphony::domain::OutboxId(id.parse().unwrap())).await.unwrap();
-    println!("{}", serde_json::to_string_pretty(&life).unwrap());
 }
 
 /// Whether something still changes now and then.

@@ -8,7 +8,7 @@
 //! - `workers.rs`: real `symphony run` processes and their fates;
 //! - `producers.rs`, `operator.rs`: those who ask for payments, and the person on duty;
 //! - `pauses.rs`: workers paused past their leases;
-//! - `director.rs`: the run, from the first payment to the verdict;
+//! - `director.rs`, `verdict.rs`: the run, from the first payment to the figures;
 //! - `dice.rs`: decisions that a seed repeats.
 //!
 //! `SYMPHONY_CHAOS_SEED=N` repeats the decisions of an earlier run. Time stays real, so that a repeated run is alike
@@ -24,6 +24,7 @@ mod pauses;
 mod producers;
 mod relay;
 mod reused_numbers;
+mod verdict;
 mod workers;
 
 use director::{Goals, run};

@@ -30,18 +30,23 @@ impl Pauses {
         let now = Instant::now();
         match self.0 {
             State::Until(next) if now >= next => {
-                let worker = usize::try_from(dice.roll()).unwrap() % run.fleet.workers.len();
+                let worker =
+                    usize::try_from(dice.between(0, run.fleet.workers.len() as u64 - 1)).unwrap();
                 let lease_ms = LEASE_SECONDS * 1000;
                 let length = dice.duration_ms(lease_ms + 300, lease_ms + 2_500);
                 // With an outcome in its hand, with a fresh claim, or at any moment.
                 let relay = &run.fleet.workers[worker].relay;
-                let moment = dice.between(1, 3);
-                match moment {
-                    1 => relay.pause_at(About::Complete),
-                    2 => relay.pause_at(About::Claim),
-                    _ => {}
-                }
-                let anywhere = moment == 3;
+                let anywhere = match dice.between(1, 100) {
+                    1..=60 => {
+                        relay.pause_at(About::Complete);
+                        false
+                    }
+                    61..=80 => {
+                        relay.pause_at(About::Claim);
+                        false
+                    }
+                    _ => true,
+                };
                 self.0 = State::Meant { worker, length, anywhere };
             }
             State::Meant { worker, length, anywhere } => {

@@ -135,8 +135,8 @@ impl Relay {
     /// Hold the next COMMIT.
     pub fn hold(&self) -> Held {
         let (say_reached, reached) = oneshot::channel();
-        let (lose, lost) = oneshot::channel();
-        self.control.armed.lock().unwrap().hold = Some((say_reached, lost));
+        let (lose, until_lost) = oneshot::channel();
+        self.control.armed.lock().unwrap().hold = Some((say_reached, until_lost));
         Held { reached, lose }
     }
 

@@ -227,6 +227,7 @@ async fn supervise(
 ) -> ExitStatus {
     let tally = &equipment.tally;
     let mut again = tokio::time::interval(Duration::from_millis(200));
+    again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     for incarnation in 0.. {
         let fate = match *stage.borrow() {
             Stage::Fire => Fate::of(equipment.seed, index, incarnation),
