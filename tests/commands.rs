@@ -254,30 +254,6 @@ async fn guard_finds_a_claim_by_deletion_and_passes_our_own_sources() {
 }
 
 #[tokio::test]
-async fn the_tour_runs_on_a_private_server_of_its_own_and_its_proof_holds() {
-    let folder = format!("/tmp/{}-{}", support::unique("symphony-tour"), std::process::id());
-    let data = folder.clone();
-    let output = tokio::task::spawn_blocking(move || {
-        Command::new(env!("CARGO_BIN_EXE_symphony"))
-            .env_remove("DATABASE_URL")
-            .env("SYMPHONY_DATA", &data)
-            .arg("demo")
-            .output()
-            .unwrap()
-    })
-    .await
-    .unwrap();
-    let told = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{told}\n{}", String::from_utf8_lossy(&output.stderr));
-    assert!(told.contains("Every payment is accounted for exactly once."), "{told}");
-    assert!(
-        !std::path::Path::new(&format!("{folder}/postgres/postmaster.pid")).exists(),
-        "its server is stopped"
-    );
-    std::fs::remove_dir_all(folder).unwrap();
-}
-
-#[tokio::test]
 async fn what_a_shell_enqueued_a_worker_gets() {
     let db = TestDb::new().await;
     run(

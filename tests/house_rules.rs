@@ -75,7 +75,7 @@ fn every_write_path_is_a_definer_with_a_fixed_search_path() {
 fn only_the_database_layer_names_the_outbox_in_sql() {
     for (path, text) in files("crates", "rs") {
         let in_layer = path.components().any(|c| c.as_os_str() == "db");
-        let excused = ["bench", "guard.rs", "demo.rs"]
+        let excused = ["bench", "guard.rs", "demo"]
             .iter()
             .any(|part| path.components().any(|c| c.as_os_str() == *part));
         if !in_layer && !excused {
@@ -176,4 +176,38 @@ fn no_test_sleeps_and_nothing_is_left_unfinished() {
             path.display()
         );
     }
+}
+
+#[test]
+fn every_field_the_code_logs_is_on_the_allow_list() {
+    // A field that is not on it would silently not be written.
+    let mut seen = 0;
+    for (path, text) in files("crates", "rs") {
+        for (at, _) in text.match_indices("tracing::") {
+            let Some((level, rest)) = text[at + 9..].split_once("!(") else { continue };
+            if !["error", "warn", "info", "debug", "trace"].contains(&level) {
+                continue;
+            }
+            // Everything before the message, which is the last argument or is followed by nothing but its own.
+            let arguments = rest.split(");").next().unwrap();
+            for argument in arguments.split(',').map(str::trim) {
+                if argument.starts_with('"') {
+                    break;
+                }
+                let name =
+                    argument.split('=').next().unwrap().trim().trim_start_matches(['%', '?']);
+                let name = name.rsplit('.').next().unwrap();
+                if name.is_empty() || name.contains(['(', ')', '"', '{', ' ', '}']) {
+                    continue;
+                }
+                seen += 1;
+                assert!(
+                    symphony_server::telemetry::ALLOWED_FIELDS.contains(&name),
+                    "{}: {name} is logged, but not on the allow-list in telemetry.rs",
+                    path.display()
+                );
+            }
+        }
+    }
+    assert!(seen > 30, "only {seen} fields were found: is this test still reading the code?");
 }

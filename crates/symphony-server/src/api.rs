@@ -52,7 +52,7 @@ impl Api {
             )));
         }
         let listener = TcpListener::bind(address).await.map_err(|error| {
-            Failure::new(format!("cannot listen on {listen}: {error}; set api.listen, or \"off\""))
+            Failure::new(format!("cannot listen on {listen}: {error}; choose another with --api or api.listen, or \"off\""))
         })?;
         let address = listener.local_addr()?;
         let served = Arc::new(Served { database, lanes, figures: Mutex::new(None) });

@@ -1,5 +1,6 @@
 //! What can be asked of `symphony`: every command, option and default, defined and validated here.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -12,7 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
     about = "A money-grade transactional outbox for PostgreSQL",
     long_about = "Symphony carries out what a service committed: payments to rails, once, with a ledger nobody can \
                   rewrite.\n\nWithout --database-url it runs a private PostgreSQL of its own.",
-    after_help = "Try:\n  symphony demo                       the tour\n  symphony migrate                    install the schema\n  \
+    after_help = "Try:\n  symphony demo                       the tour\n  symphony up                         try it: everything in one process\n  symphony migrate                    install the schema\n  \
                   symphony enqueue payment --help     ask for a payment\n  symphony status                     lanes at a glance\n  \
                   symphony dlq list                   what waits for a person\n  \
                   symphony doctor                     is everything as declared?"
@@ -52,8 +53,18 @@ pub struct Global {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// The tour: payments through the database, with duplicates, a lost worker and an unknown outcome
-    Demo,
+    /// The tour: payments through failing banks and a killed worker, and the proof that no money moved twice
+    #[command(
+        after_help = "Everything happens on the private PostgreSQL, in a database of its own that is dropped at the end. \
+                      Exit code 0 only if the banks' own records and the ledger agree on every payment."
+    )]
+    Demo(Demo),
+    /// Everything in one process on loopback, until Ctrl-C: database, worker, sandbox provider, metrics
+    #[command(
+        after_help = "Rails of symphony.toml are served too. Without one of that name, rail sandbox is the simulated \
+                      provider, whose record of executed transfers is kept in the data folder."
+    )]
+    Up(Up),
     /// Work: claim what is due, send it, write down what became of it; until SIGTERM
     #[command(
         after_help = "Needs a section [rails.NAME] in symphony.toml for each rail it shall serve (`symphony config` shows one). \
@@ -131,6 +142,35 @@ pub enum Command {
     },
     /// Run the private PostgreSQL in the foreground and say how to connect
     Database,
+    /// Run the simulated provider, with its own record of every transfer it executed
+    #[command(
+        after_help = "Loopback unless --listen says otherwise. Faults are replaced while it runs with PUT /faults, for example\n  \
+                      {\"seed\": 7, \"per_mille\": {\"reset_after\": 20, \"delay:250\": 50}, \"inquiry_per_mille\": {\"error:503\": 100},\n   \
+                      \"script\": [{\"instruction\": \"inv-7\", \"faults\": [\"hang_after\", \"none\", \"refuse:AC04\"]}]}"
+    )]
+    Sandbox(Sandbox),
+}
+
+/// Options of `demo`.
+#[derive(Debug, Clone, Args)]
+pub struct Demo {
+    /// How many payments the merchants ask for
+    #[arg(long, default_value_t = 2_500, value_parser = clap::value_parser!(u32).range(100..=100_000))]
+    pub payments: u32,
+    /// Over how many seconds
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(4..=600))]
+    pub seconds: u32,
+}
+
+/// Options of `up`.
+#[derive(Debug, Clone, Args)]
+pub struct Up {
+    /// Where to serve /metrics, /healthz and /readyz, or off [default: api.listen of the configuration]
+    #[arg(long, value_name = "ADDR")]
+    pub api: Option<String>,
+    /// Where the sandbox provider listens, or off
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8089")]
+    pub sandbox: String,
 }
 
 /// Options of `run`.
@@ -145,6 +185,9 @@ pub struct Run {
     /// Where to serve /metrics, /healthz and /readyz, or off [default: api.listen of the configuration]
     #[arg(long, value_name = "ADDR")]
     pub api: Option<String>,
+    /// Also stop when standard input ends: a worker that must not outlive whoever started it
+    #[arg(long, hide = true)]
+    pub until_input_ends: bool,
 }
 
 /// The lanes.
@@ -372,6 +415,53 @@ pub enum Bench {
                             within one run: compare them, not the figures of two machines."
     )]
     Sql(BenchSql),
+    /// The worker process: a rail that does nothing, the sandbox over HTTP, latency, recovery
+    #[command(
+        after_help = "Makes a database of its own (symphony_bench) on the server, and drops it afterwards."
+    )]
+    Run(BenchRun),
+}
+
+/// Options of `bench run`.
+#[derive(Debug, Clone, Args)]
+pub struct BenchRun {
+    /// Items per timed run
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1_000..=200_000))]
+    pub items: u32,
+    /// Runs of each workload; the median counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=9))]
+    pub runs: u32,
+    /// How long to measure latency
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    pub latency_seconds: u32,
+    /// worker.batch_items_max
+    #[arg(long, default_value_t = 500, value_name = "ITEMS")]
+    pub batch: usize,
+    /// worker.gather_ms
+    #[arg(long, default_value_t = 1, value_name = "MS")]
+    pub gather_ms: u64,
+    /// Calls at once, for the rail that does nothing
+    #[arg(long, default_value_t = 1_000, value_name = "CALLS")]
+    pub concurrency_noop: usize,
+    /// Calls at once, over HTTP
+    #[arg(long, default_value_t = 64, value_name = "CALLS")]
+    pub concurrency_http: usize,
+    /// Only these workloads
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub only: Vec<WorkerWorkload>,
+}
+
+/// The workloads of `bench run`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WorkerWorkload {
+    /// Drain with a rail that does nothing
+    Noop,
+    /// Drain with the sandbox provider over HTTP
+    Sandbox,
+    /// From commit to dispatch at 100/s
+    Latency,
+    /// A lost worker's items
+    Recovery,
 }
 
 /// Options of `bench sql`.
@@ -389,6 +479,29 @@ pub struct BenchSql {
     /// Only these workloads
     #[arg(long, value_enum, value_delimiter = ',')]
     pub only: Vec<Workload>,
+}
+
+/// Options of `sandbox`.
+#[derive(Debug, Clone, Args)]
+pub struct Sandbox {
+    /// Where to listen; port 0 is any free one
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    pub listen: SocketAddr,
+    /// The record's file, continued if it exists [default: a new one in the temporary folder]
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// The faults to start with, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub faults: Option<PathBuf>,
+    /// Transfers must be signed with the secret in this environment variable
+    #[arg(long, value_name = "NAME")]
+    pub secret_env: Option<String>,
+    /// Inquiries find a transfer only this long after it was executed
+    #[arg(long, default_value_t = 0, value_name = "MILLISECONDS")]
+    pub settle_ms: u64,
+    /// Forget keys after this long: sending again then executes again [default: never]
+    #[arg(long, value_name = "SECONDS")]
+    pub key_lifetime_seconds: Option<u64>,
 }
 
 /// The workloads of `bench sql`.

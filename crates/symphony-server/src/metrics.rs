@@ -28,10 +28,13 @@ impl<'a> Family<'a> {
 /// The whole page.
 pub fn render(lanes: &[(&'static str, Arc<LaneMetrics>)], figures: &[LaneStatus]) -> String {
     let mut page = String::with_capacity(8 * 1024);
-    let counters: [(&'static str, &str, ReadProcess); 13] = [
+    let counters: [(&'static str, &str, ReadProcess); 14] = [
         ("notify_wakeups_total", "Hints that led to a claim.", |m| m.notify_wakeups.get()),
         ("claim_batches_total", "Claims made.", |m| m.claim_batches.get()),
         ("empty_claims_total", "Claims that found nothing.", |m| m.empty_claims.get()),
+        ("completion_batches_total", "Writes of gathered outcomes.", |m| {
+            m.completion_batches.get()
+        }),
         ("claimed_items_total", "Items claimed.", |m| m.claimed_items.get()),
         ("unknown_outcomes_total", "Outcomes nobody knows yet.", |m| m.unknown.get()),
         ("parked_items_total", "Items this process left to a person.", |m| m.parked.get()),

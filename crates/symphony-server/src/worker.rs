@@ -17,6 +17,7 @@ pub async fn start_payments(
     listen: PgConnectOptions,
     rails: Vec<RailSetup>,
     points: Points,
+    metrics: Arc<LaneMetrics>,
 ) -> Result<Engine, Failure> {
     refuse_unmarked(database, &rails).await?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -26,14 +27,14 @@ pub async fn start_payments(
         database: database.clone(),
         listen,
         settings: config.worker.engine(),
-        metrics: Arc::new(LaneMetrics::default()),
+        metrics,
         points,
     })
     .map_err(|contradiction| Failure::new(contradiction.to_string()))
 }
 
 /// What the database does with a lost worker's items depends on whether sends are marked: both sides must agree.
-async fn refuse_unmarked(database: &Database, rails: &[RailSetup]) -> Result<(), Failure> {
+pub async fn refuse_unmarked(database: &Database, rails: &[RailSetup]) -> Result<(), Failure> {
     let marking = database.executor().rails_that_mark_sending().await?;
     for setup in rails {
         let needs = needs_marks(setup.rail.terms());

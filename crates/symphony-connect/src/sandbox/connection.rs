@@ -91,6 +91,8 @@ impl Connection {
             let act = self.respond(request).await;
             match self.perform(act, keep_alive).await? {
                 Then::Next => {}
+                // A stop does not wait for clients to take note of it.
+                Then::Close if *self.stop.borrow() => return Ok(()),
                 Then::Close => {
                     http::close_politely(self.stream).await;
                     return Ok(());

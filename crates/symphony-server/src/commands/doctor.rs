@@ -3,18 +3,27 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
+use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection};
 use symphony::db::inspect::{self, ServerFacts};
 use symphony::db::migrate::{self, State};
+use symphony::db::{Database, DbError, Hints};
+use symphony::engine;
+use symphony::lanes::payments::RailSetup;
 
 use crate::cli::Global;
+use crate::config::{Config, build_rails};
 use crate::output::{self, Failure};
 use crate::server::Server;
+use crate::worker;
 
 /// Supported servers.
 const VERSIONS: std::ops::RangeInclusive<i32> = 15..=18;
 /// A snapshot older than this keeps finished items in the queue's indexes.
 const OLD_SNAPSHOT_SECONDS: i64 = 300;
+
+/// How long a hint to ourselves may take.
+const PROBE_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// How one check ended, worst last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -38,7 +47,12 @@ pub(super) async fn run(global: &Global) -> Result<ExitCode, Failure> {
         Ok(mut connection) => {
             let checks = examine(&mut connection).await;
             connection.close().await?;
-            checks
+            match checks {
+                Ok(mut checks) => {
+                    examine_workers(global, &server, &mut checks).await.map(|()| checks)
+                }
+                failed => failed,
+            }
         }
         Err(failure) => Err(failure),
     };
@@ -135,6 +149,77 @@ async fn examine(connection: &mut PgConnection) -> Result<Vec<Check>, Failure> {
         finding,
     }));
     Ok(checks)
+}
+
+/// What a worker started here would meet: its settings, its rails, its hints.
+async fn examine_workers(
+    global: &Global,
+    server: &Server,
+    checks: &mut Vec<Check>,
+) -> Result<(), Failure> {
+    let (config, rails) = match settings(global) {
+        Ok(settings) => settings,
+        Err(failure) => {
+            checks.push(fail("settings", failure.to_string()));
+            return Ok(());
+        }
+    };
+    let lease = config.worker.engine().lease.as_secs();
+    let names: Vec<_> = rails.iter().map(|rail| rail.name.as_str()).collect();
+    checks.push(ok(
+        "settings",
+        &match names.as_slice() {
+            [] => format!(
+                "lease {lease} s; no rail is configured here, so no worker can be started here"
+            ),
+            names => format!("lease {lease} s fits the timeouts of {}", names.join(", ")),
+        },
+    ));
+    if checks.iter().any(|check| check.subject == "schema" && check.verdict != Verdict::Ok) {
+        return Ok(());
+    }
+    let database = server.database(2).await?;
+    if let Err(failure) = worker::refuse_unmarked(&database, &rails).await {
+        checks.push(fail("settings", failure.to_string()));
+    }
+    let listen = super::run::listen_options(&config, server)?;
+    let heard = tokio::time::timeout(PROBE_LIMIT, probe(&database, listen)).await;
+    checks.push(match heard {
+        Ok(Ok(())) => ok("listener", "a hint sent here is heard here"),
+        Ok(Err(error)) => warn("listener", format!("cannot listen: {error}; workers will poll")),
+        Err(_) => warn(
+            "listener",
+            "a hint sent here is not heard: is LISTEN going through a transaction pooler? set database.listen_url; \
+             workers will poll"
+                .to_owned(),
+        ),
+    });
+    Ok(())
+}
+
+fn settings(global: &Global) -> Result<(Config, Vec<RailSetup>), Failure> {
+    let config = Config::load(global.config.as_deref())?;
+    let rails = if config.rails.is_empty() { Vec::new() } else { build_rails(&config.rails, &[])? };
+    let groups: Vec<_> = rails.iter().map(RailSetup::group).collect();
+    engine::check(&config.worker.engine(), &groups)
+        .map_err(|contradiction| Failure::new(contradiction.to_string()))?;
+    Ok((config, rails))
+}
+
+/// Send a hint to ourselves over one connection, and hear it over another.
+async fn probe(database: &Database, listen: PgConnectOptions) -> Result<(), DbError> {
+    let channel = format!("symphony_doctor_{}", std::process::id());
+    let mut hints = Hints::connect(listen, &channel, &channel).await?;
+    database.send_probe(&channel).await?;
+    hints.next().await.map(|_| ())
+}
+
+fn fail(subject: &'static str, finding: String) -> Check {
+    Check { verdict: Verdict::Fail, subject, finding }
+}
+
+fn warn(subject: &'static str, finding: String) -> Check {
+    Check { verdict: Verdict::Warn, subject, finding }
 }
 
 fn ok(subject: &'static str, finding: &str) -> Check {

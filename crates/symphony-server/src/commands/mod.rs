@@ -1,6 +1,7 @@
 //! One module per command.
 
 mod acts;
+mod alone;
 mod bench;
 mod config;
 mod database;
@@ -12,19 +13,22 @@ mod guard;
 mod migrate;
 mod rail;
 mod run;
+mod sandbox;
 mod show;
 mod status;
+mod up;
 
 use std::process::ExitCode;
 
-use crate::cli::{Bench, Cli, Command, Dlq, Enqueue};
+use crate::cli::{Cli, Command, Dlq, Enqueue};
 use crate::output::Failure;
 
 /// Do what was asked.
 pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let global = &cli.global;
     match cli.command {
-        Command::Demo => demo::run(global).await,
+        Command::Demo(options) => demo::run(global, &options).await,
+        Command::Up(options) => up::run(global, &options).await,
         Command::Run(options) => run::run(global, &options).await,
         Command::Config { check } => config::run(global, check),
         Command::Migrate(options) => migrate::run(global, &options).await,
@@ -44,7 +48,8 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Rail(options) => rail::run(global, &options).await,
         Command::Doctor => doctor::run(global).await,
         Command::Guard { paths } => guard::run(global, &paths),
-        Command::Bench { what: Bench::Sql(options) } => bench::run(global, &options).await,
+        Command::Bench { what } => bench::run(global, &what).await,
         Command::Database => database::run(global).await,
+        Command::Sandbox(options) => sandbox::run(global, &options).await,
     }
 }

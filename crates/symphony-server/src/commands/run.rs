@@ -1,6 +1,7 @@
 //! `symphony run`: production workers, until SIGTERM or Ctrl-C.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use sqlx::postgres::PgConnectOptions;
 use symphony::engine::Engine;
@@ -23,7 +24,9 @@ pub(super) async fn run(global: &Global, options: &Run) -> Result<ExitCode, Fail
         let database = server.worker_database(&config.database).await?;
         let listen = listen_options(&config, &server)?;
         let names: Vec<_> = rails.iter().map(|rail| rail.name.clone()).collect();
-        let engine = worker::start_payments(&config, &database, listen, rails, points).await?;
+        let engine =
+            worker::start_payments(&config, &database, listen, rails, points, Arc::default())
+                .await?;
         let listen = options.api.as_deref().unwrap_or(&config.api.listen);
         let api = match listen {
             "off" => None,
@@ -40,12 +43,30 @@ pub(super) async fn run(global: &Global, options: &Run) -> Result<ExitCode, Fail
             version = env!("CARGO_PKG_VERSION"),
             "working"
         );
-        super::database::wait_for_signal().await?;
+        if options.until_input_ends {
+            tokio::select! {
+                result = super::database::wait_for_signal() => result?,
+                () = end_of_input() => {}
+            }
+        } else {
+            super::database::wait_for_signal().await?;
+        }
         stop(engine, api).await
     }
     .await;
     server.close().await?;
     result
+}
+
+/// Until standard input ends. A thread of its own, which may go on reading when the process ends.
+async fn end_of_input() {
+    let (ended, wait) = tokio::sync::oneshot::channel::<()>();
+    std::thread::spawn(move || {
+        // However it ends: nobody is there any more.
+        drop(std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink()));
+        drop(ended);
+    });
+    drop(wait.await);
 }
 
 /// Stop gracefully; a second signal stops at once.

@@ -37,6 +37,17 @@ enum Kind {
     Sandbox,
 }
 
+impl RailSection {
+    /// A rail to the simulated provider at this address, with the defaults of everything.
+    pub fn sandbox(url: &str) -> Result<Self, Failure> {
+        let table = Table::from_iter(
+            [("kind", "sandbox"), ("url", url)]
+                .map(|(name, value)| (name.to_owned(), Value::String(value.to_owned()))),
+        );
+        Self::deserialize(table).map_err(|error| Failure::new(error.to_string()))
+    }
+}
+
 mod defaults {
     pub(super) fn concurrency_max() -> usize {
         64
@@ -102,6 +113,7 @@ fn sandbox(own: &Table) -> Result<Table, String> {
     let base = url.trim_end_matches('/');
     let mut settings = Table::from_iter([
         ("inquiry_url".to_owned(), Value::String(format!("{base}/transfers/{{key}}"))),
+        ("not_found_code".to_owned(), Value::String("NOT_FOUND".to_owned())),
         ("key_lifetime_seconds".to_owned(), Value::Integer(86_400)),
         ("destination".to_owned(), Value::String("any".to_owned())),
         ("allow_private_addresses".to_owned(), Value::Boolean(true)),

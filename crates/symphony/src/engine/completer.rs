@@ -54,6 +54,7 @@ pub(super) async fn complete<L: Lane>(
         }
         shared.points.reach(Point::BeforeComplete);
         let (groups, outcomes): (Vec<_>, Vec<_>) = gathered.drain(..).unzip();
+        shared.metrics.completion_batches.add(1);
         let answers = write(&shared, &outcomes).await;
         for ((answer, group), outcome) in answers.iter().zip(&groups).zip(&outcomes) {
             account(&shared, *group, *answer, outcome).await;

@@ -87,6 +87,8 @@ pub struct LaneMetrics {
     pub empty_claims: Counter,
     /// Items claimed.
     pub claimed_items: Counter,
+    /// Writes of gathered outcomes.
+    pub completion_batches: Counter,
     /// Outcomes written, by what the ledger says.
     pub dispatched: Counter,
     /// Outcomes written as RETRYABLE, unknown ones included.

@@ -15,6 +15,9 @@ pub const TIMEOUT_MS_MAX: u64 = 600_000;
 /// The largest answer that can be allowed.
 pub const RESPONSE_BYTES_MAX: usize = 16 << 20;
 
+/// The usual limit on connecting.
+const CONNECT_TIMEOUT_MS: u64 = 5_000;
+
 /// An HTTP rail, as configuration writes it. Every field but `url` and `destination` has a default; secrets are
 /// named by the environment variable that holds them and never stand here.
 #[derive(Clone, Deserialize)]
@@ -28,15 +31,16 @@ pub struct HttpRailSettings {
     pub timeout_ms: u64,
     /// The limit on one inquiry, connecting included. Default 10,000.
     pub inquiry_timeout_ms: u64,
-    /// The limit on resolving, connecting and the TLS handshake. Default 5,000.
-    pub connect_timeout_ms: u64,
+    /// The limit on resolving, connecting and the TLS handshake. Default 5,000, or `timeout_ms` if that is shorter.
+    pub connect_timeout_ms: Option<u64>,
     /// How long the provider remembers a key, and pays once for it. Default: it does not deduplicate.
     pub key_lifetime_seconds: Option<u64>,
     /// What an inquiry's 404 is worth. Default `proves_nothing`.
     pub not_found: NotFound,
     /// With `not_found = "final"`: how long after the last send a 404 becomes a proof.
     pub settle_delay_seconds: Option<u64>,
-    /// Only a 404 with this code in its body is "not found"; any other is unclear. Default: every 404 is.
+    /// Only a 404 with this code in its body is "not found"; any other is unclear. Default: every 404 is; with
+    /// `not_found = "final"` it must be set.
     pub not_found_code: String,
     /// The header that carries the key. Default `Idempotency-Key`.
     pub idempotency_header: String,
@@ -107,7 +111,7 @@ impl Default for HttpRailSettings {
             inquiry_url: None,
             timeout_ms: 30_000,
             inquiry_timeout_ms: 10_000,
-            connect_timeout_ms: 5_000,
+            connect_timeout_ms: None,
             key_lifetime_seconds: None,
             not_found: NotFound::ProvesNothing,
             settle_delay_seconds: None,
@@ -152,7 +156,7 @@ impl HttpRailSettings {
         for (field, value) in [
             ("timeout_ms", self.timeout_ms),
             ("inquiry_timeout_ms", self.inquiry_timeout_ms),
-            ("connect_timeout_ms", self.connect_timeout_ms),
+            ("connect_timeout_ms", self.connect_timeout()),
         ] {
             if !(1..=TIMEOUT_MS_MAX).contains(&value) {
                 return Err(SettingsError::new(field, format!("must be 1 to {TIMEOUT_MS_MAX}")));
@@ -162,7 +166,7 @@ impl HttpRailSettings {
             let problem = format!("must be 1 to {RESPONSE_BYTES_MAX}");
             return Err(SettingsError::new("response_bytes_max", problem));
         }
-        if self.connect_timeout_ms > self.timeout_ms {
+        if self.connect_timeout() > self.timeout_ms {
             return refuse(
                 "connect_timeout_ms",
                 "must not be longer than timeout_ms, of which it is a part",
@@ -200,6 +204,11 @@ impl HttpRailSettings {
         self.check_inquiry()
     }
 
+    /// `connect_timeout_ms`, or its default.
+    pub(super) fn connect_timeout(&self) -> u64 {
+        self.connect_timeout_ms.unwrap_or_else(|| self.timeout_ms.min(CONNECT_TIMEOUT_MS))
+    }
+
     fn check_inquiry(&self) -> Result<(), SettingsError> {
         let refuse = |field, problem: &str| Err(SettingsError::new(field, problem));
         match (self.not_found, &self.inquiry_url, self.settle_delay_seconds) {
@@ -209,6 +218,11 @@ impl HttpRailSettings {
             (NotFound::Final, Some(_), None) => refuse(
                 "settle_delay_seconds",
                 "is missing: with not_found = \"final\", say how long after a send \"not found\" is a proof",
+            ),
+            (NotFound::Final, Some(_), Some(_)) if self.not_found_code.is_empty() => refuse(
+                "not_found_code",
+                "is missing: with not_found = \"final\", say which code in a 404's body means that the key is unknown; a \
+                 gateway's 404 for a wrong path proves nothing",
             ),
             (NotFound::ProvesNothing, _, Some(_)) => refuse(
                 "settle_delay_seconds",

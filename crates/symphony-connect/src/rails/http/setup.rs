@@ -168,7 +168,7 @@ fn endpoint(
             port,
             tls: (transport == Transport::Encrypted).then(|| (tls.clone(), server)),
             guard: guard.clone(),
-            connect_timeout: milliseconds(settings.connect_timeout_ms),
+            connect_timeout: milliseconds(settings.connect_timeout()),
             response_bytes_max: settings.response_bytes_max,
             idle: Mutex::new(Vec::new()),
         }),

@@ -16,9 +16,9 @@
 use symphony::lanes::payments::rail::Verdict;
 
 pub(super) const GROUPS: &[(Verdict, &[&str])] = &[
-    // 202 says taken, not done, and a rail that has taken it will normally do it. For a provider that uses it
-    // for "we shall see", give it a code in the body, or map "http:202" to unknown.
-    (Verdict::Accepted, &["http:200", "http:201", "http:202"]),
+    // Not 202: it says taken, not done, and RFC 9110 calls it noncommittal. A provider that means "surely" says so
+    // with a code in the body, or is given `"http:202" = "accepted"`.
+    (Verdict::Accepted, &["http:200", "http:201"]),
     // 400 and 422: read and rejected as such; the same bytes will be rejected again. (A provider may answer 422
     // to a key it knows with *another* body; ours is the same on every try.) 413: not even read.
     (Verdict::Refused, &["http:400", "http:413", "http:422"]),

@@ -30,7 +30,7 @@ pub(super) fn median(mut figures: Vec<u64>) -> u64 {
     figures.get(figures.len() / 2).copied().unwrap_or(0)
 }
 
-fn per_second(items: u32, took: Duration) -> u64 {
+pub(super) fn per_second(items: u32, took: Duration) -> u64 {
     u64::from(items) * 1_000_000 / u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1)
 }
 
@@ -62,11 +62,11 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Time one workload in a database of its own; answers items per second.
-    pub(super) async fn run(
+    /// Measure something in a database of its own.
+    pub(super) async fn measure<T>(
         &self,
-        workload: impl AsyncFn(&Run<'_>) -> Result<u64, Failure>,
-    ) -> Result<u64, Failure> {
+        workload: impl AsyncFn(&Run<'_>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         execute(self.server.options(), &format!("DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)"))
             .await?;
         execute(
@@ -93,6 +93,11 @@ impl<'a> Bench<'a> {
 }
 
 impl Run<'_> {
+    /// How to connect to it.
+    pub(super) fn options(&self) -> &PgConnectOptions {
+        self.options
+    }
+
     pub(super) async fn execute(&self, sql: &str) -> Result<(), Failure> {
         execute(self.options, sql).await
     }

@@ -1,15 +1,17 @@
-//! `symphony bench sql`: the payment lane in SQL, each workload beside the raw limit in the same run.
+//! `symphony bench`: `sql` measures the payment lane in SQL, each workload beside the raw limit in the same run;
+//! `run` (workers.rs) the engine beside SQL.
 //!
 //! Every timed run has a database of its own, cloned from one template, so that no run inherits another's
 //! dead rows. Figures are medians of several runs; ratios are what counts. Whole numbers only.
 
 mod harness;
+mod workers;
 
 use std::process::ExitCode;
 
 use serde::Serialize;
 
-use crate::cli::{BenchSql, Global, Workload};
+use crate::cli::{Bench as What, BenchSql, Global, Workload};
 use crate::output::{self, Failure};
 use crate::server::Server;
 use harness::{Bench, Run, median};
@@ -31,7 +33,14 @@ impl Line {
     }
 }
 
-pub(super) async fn run(global: &Global, options: &BenchSql) -> Result<ExitCode, Failure> {
+pub(super) async fn run(global: &Global, what: &What) -> Result<ExitCode, Failure> {
+    match what {
+        What::Sql(options) => run_sql(global, options).await,
+        What::Run(options) => workers::run(global, options).await,
+    }
+}
+
+async fn run_sql(global: &Global, options: &BenchSql) -> Result<ExitCode, Failure> {
     let server = Server::open(global).await?;
     let result = measure(global, options, &server).await;
     server.close().await?;
@@ -39,22 +48,26 @@ pub(super) async fn run(global: &Global, options: &BenchSql) -> Result<ExitCode,
     if global.json {
         output::json(&lines)?;
     } else {
-        output::print(&output::table(
-            ["workload", "items/s", "beside", "items/s", "ratio", "target", ""],
-            lines.iter().map(|line| {
-                [
-                    line.workload.clone(),
-                    line.items_per_second.to_string(),
-                    line.beside.to_owned(),
-                    line.beside_per_second.to_string(),
-                    format!("{} %", line.ratio_percent),
-                    line.target_percent.map(|target| format!("{target} %")).unwrap_or_default(),
-                    if line.holds() { String::new() } else { "MISSED".to_owned() },
-                ]
-            }),
-        ))?;
+        print_lines(&lines)?;
     }
     Ok(if lines.iter().all(Line::holds) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn print_lines(lines: &[Line]) -> Result<(), Failure> {
+    output::print(&output::table(
+        ["workload", "items/s", "beside", "items/s", "ratio", "target", ""],
+        lines.iter().map(|line| {
+            [
+                line.workload.clone(),
+                line.items_per_second.to_string(),
+                line.beside.to_owned(),
+                line.beside_per_second.to_string(),
+                format!("{} %", line.ratio_percent),
+                line.target_percent.map(|target| format!("{target} %")).unwrap_or_default(),
+                if line.holds() { String::new() } else { "MISSED".to_owned() },
+            ]
+        }),
+    ))
 }
 
 async fn measure(
@@ -90,16 +103,16 @@ impl Pair {
 
 async fn pair(
     bench: &Bench<'_>,
-    options: &BenchSql,
+    runs: u32,
     name: &str,
     ours: impl AsyncFn(&Run<'_>) -> Result<u64, Failure>,
     beside: impl AsyncFn(&Run<'_>) -> Result<u64, Failure>,
 ) -> Result<Pair, Failure> {
     let mut pair = Pair { ours: Vec::new(), beside: Vec::new() };
-    for round in 1..=options.runs {
-        bench.progress(&format!("{name}, run {round} of {}", options.runs));
-        pair.beside.push(bench.run(&beside).await?);
-        pair.ours.push(bench.run(&ours).await?);
+    for round in 1..=runs {
+        bench.progress(&format!("{name}, run {round} of {runs}"));
+        pair.beside.push(bench.measure(&beside).await?);
+        pair.ours.push(bench.measure(&ours).await?);
     }
     Ok(pair)
 }
@@ -115,7 +128,7 @@ async fn workloads(options: &BenchSql, bench: &Bench<'_>) -> Result<Vec<Line>, F
             let name = format!("bulk enqueue, 500 a call, {clients} client(s)");
             let measured = pair(
                 bench,
-                options,
+                options.runs,
                 &name,
                 async |run| {
                     run.split(clients, items, "CALL bench.enqueue_bulk(@LO@, @HI@, 'ACH')").await
@@ -131,7 +144,7 @@ async fn workloads(options: &BenchSql, bench: &Bench<'_>) -> Result<Vec<Line>, F
         let name = "single enqueue, 8 clients";
         let measured = pair(
             bench,
-            options,
+            options.runs,
             name,
             async |run| run.split(8, single, "CALL bench.enqueue_single(@LO@, @HI@)").await,
             async |run| {
@@ -147,7 +160,7 @@ async fn workloads(options: &BenchSql, bench: &Bench<'_>) -> Result<Vec<Line>, F
             let name = format!("claim 500 + complete 500, {workers} worker(s)");
             let measured = pair(
                 bench,
-                options,
+                options.runs,
                 &name,
                 async |run| {
                     run.fill_from_source(items).await?;
@@ -163,7 +176,7 @@ async fn workloads(options: &BenchSql, bench: &Bench<'_>) -> Result<Vec<Line>, F
         let name = format!("drain with {} pending", options.deep);
         let measured = pair(
             bench,
-            options,
+            options.runs,
             &name,
             async |run| {
                 run.fill("ACH", "deep", options.deep, 10_000).await?;
@@ -185,7 +198,7 @@ async fn workloads(options: &BenchSql, bench: &Bench<'_>) -> Result<Vec<Line>, F
         let name = "drain under a held snapshot";
         let measured = pair(
             bench,
-            options,
+            options.runs,
             name,
             async |run| {
                 run.fill_from_source(items).await?;
@@ -206,7 +219,7 @@ async fn workloads(options: &BenchSql, bench: &Bench<'_>) -> Result<Vec<Line>, F
         let name = "FIFO drain, one lane blocked with 50,000 behind its head";
         let measured = pair(
             bench,
-            options,
+            options.runs,
             name,
             async |run| {
                 run.make_fifo("ACH").await?;
@@ -221,7 +234,7 @@ async fn workloads(options: &BenchSql, bench: &Bench<'_>) -> Result<Vec<Line>, F
         let name = "setting those 50,000 aside, once";
         let measured = pair(
             bench,
-            options,
+            options.runs,
             name,
             async |run| {
                 run.make_fifo("ACH").await?;
@@ -232,14 +245,14 @@ async fn workloads(options: &BenchSql, bench: &Bench<'_>) -> Result<Vec<Line>, F
         .await?;
         lines.push(measured.line(name, "FIFO drain", None));
         let name = "FIFO drain, 10,000 lanes";
-        let measured = pair(bench, options, name, fifo, undisturbed).await?;
+        let measured = pair(bench, options.runs, name, fifo, undisturbed).await?;
         lines.push(measured.line(name, "unordered", None));
     }
     if wanted(Workload::Paused) {
         let name = format!("drain beside a paused rail with {} pending", options.deep);
         let measured = pair(
             bench,
-            options,
+            options.runs,
             &name,
             async |run| {
                 run.fill("PAUSED", "paused", options.deep, 10_000).await?;
@@ -260,7 +273,7 @@ async fn workloads(options: &BenchSql, bench: &Bench<'_>) -> Result<Vec<Line>, F
             let name = format!("drain, 1 worker, statistics {which}");
             let measured = pair(
                 bench,
-                options,
+                options.runs,
                 &name,
                 async |run| {
                     run.freeze_statistics(before).await?;
@@ -280,7 +293,7 @@ async fn workloads(options: &BenchSql, bench: &Bench<'_>) -> Result<Vec<Line>, F
         let name = "drain with routine events recorded";
         let measured = pair(
             bench,
-            options,
+            options.runs,
             name,
             async |run| {
                 run.record_routine_events().await?;

@@ -1,0 +1,216 @@
+//! The end of the demo: what happened, one payment's life, the proof.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use symphony::db::Database;
+use symphony_connect::sandbox::Record;
+
+use super::judge::Figures;
+use super::ledger::{Item, Progress};
+use super::people::PERSON;
+use super::producers::STORY;
+use super::story::{Story, Tone, grouped, seconds};
+use crate::commands::show;
+use crate::output::Failure;
+
+/// What the killed worker left behind.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kill {
+    pub(super) process: u32,
+    pub(super) at: DateTime<Utc>,
+    pub(super) held: i64,
+    pub(super) recovered_after: Duration,
+}
+
+/// The demo in figures, for scripts too.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    holds: bool,
+    wrong: Vec<&'static str>,
+    duration_ms: u64,
+    proof: Figures,
+    happened: Happened,
+    /// Faults of the banks, by kind.
+    faults: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Happened {
+    /// Outcomes "surely not executed", sent again later.
+    retried: i64,
+    /// Outcomes nobody knew.
+    unknown: i64,
+    /// Payments in doubt at some time, the killed worker's included.
+    doubted: u64,
+    /// Of those: the bank had executed them, so that sending again would have been a second payment.
+    doubted_but_executed: u64,
+    /// Payments in the killed worker's hands.
+    killed_worker_held: i64,
+    /// Of those requeued: the bank had executed them before the kill.
+    killed_worker_executed: u64,
+    /// Payments settled or redriven by a person.
+    acts: i64,
+    /// From the kill until the last of them was with another worker, or ready for one.
+    recovery_ms: u64,
+}
+
+impl Report {
+    pub(super) fn new(
+        took: Duration,
+        proof: Figures,
+        items: &[Item],
+        banks: &[Record],
+        progress: &Progress,
+        kill: Kill,
+        faults: BTreeMap<String, u64>,
+    ) -> Self {
+        let executed_at: HashMap<&str, u64> = banks
+            .iter()
+            .flat_map(Record::executions)
+            .map(|execution| (execution.key.as_str(), execution.at_ms))
+            .collect();
+        let executed_by = |item: &Item, at: DateTime<Utc>| {
+            let by = u64::try_from(at.timestamp_millis()).unwrap_or(0);
+            executed_at.get(item.key.as_str()).is_some_and(|at_ms| *at_ms <= by)
+        };
+        let count = |holds: &dyn Fn(&Item) -> bool| {
+            items.iter().filter(|item| holds(item)).map(|_| 1_u64).sum()
+        };
+        let happened = Happened {
+            retried: progress.retried,
+            unknown: progress.unknown,
+            doubted: count(&|item| item.doubted_at.is_some()),
+            doubted_but_executed: count(&|item| {
+                item.doubted_at.is_some_and(|at| executed_by(item, at))
+            }),
+            killed_worker_held: kill.held,
+            killed_worker_executed: count(&|item| item.requeued && executed_by(item, kill.at)),
+            acts: progress.acts,
+            recovery_ms: milliseconds(kill.recovered_after),
+        };
+        let duration_ms = milliseconds(took);
+        Self { holds: proof.holds(), wrong: proof.wrong(), duration_ms, proof, happened, faults }
+    }
+
+    pub(super) fn holds(&self) -> bool {
+        self.holds
+    }
+
+    pub(super) async fn tell(&self, story: &Story, database: &Database) -> Result<(), Failure> {
+        self.tell_what_happened(story)?;
+        story.heading(&format!("The life of {STORY}, from the ledger alone"))?;
+        for item in database.auditor().find(STORY).await? {
+            if let Some(life) = database.auditor().life(item).await? {
+                story.write(&show::render(&life))?;
+            }
+        }
+        self.tell_the_proof(story)
+    }
+
+    fn tell_what_happened(&self, story: &Story) -> Result<(), Failure> {
+        let Self { happened, proof, faults, .. } = self;
+        story.heading("What happened")?;
+        let line = |number: String, text: String| story.write(&format!("{number:>8}  {text}\n"));
+        line(
+            grouped(proof.asked),
+            format!(
+                "payments: {} dispatched, {} failed",
+                grouped(proof.dispatched),
+                grouped(proof.failed)
+            ),
+        )?;
+        let struck: u64 = faults.values().sum();
+        let kinds: Vec<_> = faults.iter().map(|(kind, times)| format!("{kind} {times}")).collect();
+        line(grouped(struck), "times a bank was slow, failed or refused:".to_owned())?;
+        for kinds in kinds.chunks(6) {
+            story.write(&format!("          {}\n", kinds.join(", ")))?;
+        }
+        line(grouped(happened.retried), "times surely not executed: sent again later".to_owned())?;
+        line(
+            grouped(happened.unknown),
+            format!(
+                "outcomes unknown: no answer, a broken connection, garbage; {} payments were asked about,",
+                grouped(happened.doubted)
+            ),
+        )?;
+        story.write(&format!(
+            "          and {} of them turned out to be executed: no answer is not a failure\n",
+            grouped(happened.doubted_but_executed)
+        ))?;
+        line(
+            "1".to_owned(),
+            format!(
+                "worker killed with {} payments in its hands, {} of them already executed; recovered in {}",
+                happened.killed_worker_held,
+                happened.killed_worker_executed,
+                seconds(Duration::from_millis(happened.recovery_ms))
+            ),
+        )?;
+        line(
+            grouped(happened.acts),
+            format!("payments needed a person: {PERSON}, whose acts and reasons are in the ledger"),
+        )
+    }
+
+    fn tell_the_proof(&self, story: &Story) -> Result<(), Failure> {
+        let proof = &self.proof;
+        story.heading("The proof: the banks' own records against the ledger")?;
+        for (number, text, right) in [
+            (proof.asked, "payments asked for", proof.asked > 0),
+            (
+                proof.executed_once,
+                "executed exactly once, and DISPATCHED",
+                proof.executed_once == proof.dispatched,
+            ),
+            (
+                proof.failed,
+                "FAILED, and not executed",
+                proof.dispatched + proof.failed == proof.asked,
+            ),
+            (proof.executed_twice, "executed twice", proof.executed_twice == 0),
+            (
+                proof.executed_though_failed,
+                "executed though FAILED",
+                proof.executed_though_failed == 0,
+            ),
+            (
+                proof.dispatched_not_executed,
+                "DISPATCHED but never executed",
+                proof.dispatched_not_executed == 0,
+            ),
+            (
+                proof.other_terms,
+                "with another amount or reference than the bank's",
+                proof.other_terms == 0,
+            ),
+            (proof.never_asked, "that nobody asked for", proof.never_asked == 0),
+            (proof.lost + proof.pending, "lost or left over", proof.lost + proof.pending == 0),
+            (proof.ended_twice, "ended twice", proof.ended_twice == 0),
+            (proof.gaps, "gaps in the merchants' numbers", proof.gaps == 0),
+            (
+                proof.order_inversions,
+                "overtaken on the rail with a strict order",
+                proof.order_inversions == 0,
+            ),
+        ] {
+            let tone = if right { Tone::Good } else { Tone::Bad };
+            let number = story.coloured(tone, &format!("{:>8}", grouped(number)));
+            story.write(&format!("{number}  {text}\n"))?;
+        }
+        let took = seconds(Duration::from_millis(self.duration_ms));
+        let end = if self.holds {
+            story
+                .coloured(Tone::Good, &format!("No money moved twice, and none was lost ({took})."))
+        } else {
+            story.coloured(Tone::Bad, &format!("IT DOES NOT HOLD: {}.", self.wrong.join(", ")))
+        };
+        story.write(&format!("\n{end}\n"))
+    }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

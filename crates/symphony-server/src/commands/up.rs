@@ -1,0 +1,222 @@
+//! `symphony up`: everything in one process, on loopback, until Ctrl-C: the private PostgreSQL, a worker, the
+//! simulated provider as rail `sandbox`, `/metrics`.
+
+use std::fs;
+use std::io::{self, IsTerminal as _};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::json;
+use symphony_connect::sandbox::{self, Sandbox};
+
+use super::alone::Alone;
+use super::database::wait_for_signal;
+use super::run::{listen_options, stop, with_url};
+use crate::api::Api;
+use crate::cli::{Global, Up};
+use crate::config::{Config, LogLevel, RailSection, build_rails};
+use crate::output::{self, Failure};
+use crate::private_postgres;
+use crate::server::Server;
+use crate::{kill_points, telemetry, worker};
+
+/// The rail that is served without being configured.
+const SANDBOX_RAIL: &str = "sandbox";
+
+pub(super) async fn run(global: &Global, options: &Up) -> Result<ExitCode, Failure> {
+    let mut config = Config::load(global.config.as_deref())?;
+    // A person at a terminal wants to hear of trouble, not of routine.
+    if config.log.level == LogLevel::Info && io::stderr().is_terminal() {
+        config.log.level = LogLevel::Warn;
+    }
+    telemetry::start(&config.log);
+    let points = kill_points::from_environment()?;
+    let global = with_url(global, &config);
+    let server = Server::open(&global).await?;
+    let result = async {
+        let folder = data_folder(&global, &server)?;
+        // Held until the end.
+        let _alone = Alone::on(&folder, "up.lock", "symphony is up")?;
+        let database = server.worker_database(&config.database).await?;
+        // A rail of that name in the configuration is what its owner means by it.
+        let sandbox = if config.rails.contains_key(SANDBOX_RAIL) {
+            None
+        } else {
+            start_sandbox(&options.sandbox, &folder).await?
+        };
+        if let Some(sandbox) = &sandbox {
+            let section = RailSection::sandbox(&format!("http://{}", sandbox.address()))?;
+            config.rails.insert(SANDBOX_RAIL.to_owned(), section);
+        }
+        let rails = build_rails(&config.rails, &[])?;
+        let names: Vec<_> = rails.iter().map(|rail| rail.name.clone()).collect();
+        let listen = listen_options(&config, &server)?;
+        // Before the worker: a port that is taken must not cost anybody a lease.
+        let (lane_metrics, api_listen) = (std::sync::Arc::default(), options.api.as_deref());
+        let api = match api_listen.unwrap_or(&config.api.listen) {
+            "off" => None,
+            listen => {
+                let lanes = vec![("payments", std::sync::Arc::clone(&lane_metrics))];
+                Some(Api::start(listen, database.clone(), lanes).await?)
+            }
+        };
+        let engine =
+            worker::start_payments(&config, &database, listen, rails, points, lane_metrics).await?;
+        let scene = Scene {
+            global: &global,
+            server: &server,
+            api: api.as_ref(),
+            sandbox: sandbox.as_ref(),
+            rails: &names,
+            folder: &folder,
+        };
+        scene.announce()?;
+        wait_for_signal().await?;
+        let stopped = stop(engine, api).await;
+        if let Some(sandbox) = sandbox {
+            sandbox.stop().await.map_err(|error| Failure::new(error.to_string()))?;
+        }
+        if !global.json && stopped.is_ok() {
+            output::print("stopped\n")?;
+        }
+        stopped
+    }
+    .await;
+    server.close().await?;
+    result
+}
+
+/// Where the sandbox keeps its record: beside the private PostgreSQL.
+fn data_folder(global: &Global, server: &Server) -> Result<PathBuf, Failure> {
+    if let Some(private) = server.private() {
+        return Ok(private.data_folder().to_owned());
+    }
+    let folder =
+        global.data_folder.clone().unwrap_or_else(private_postgres::Settings::default_data_folder);
+    fs::create_dir_all(&folder)
+        .map_err(|error| Failure::new(format!("cannot make {}: {error}", folder.display())))?;
+    Ok(folder)
+}
+
+async fn start_sandbox(listen: &str, folder: &Path) -> Result<Option<Sandbox>, Failure> {
+    if listen == "off" {
+        return Ok(None);
+    }
+    let address: Option<SocketAddr> = listen.parse().ok();
+    let address = address.filter(|address| address.ip().is_loopback()).ok_or_else(|| {
+        Failure::new(format!(
+            "--sandbox is {listen}: it must be a loopback address such as 127.0.0.1:8089, or off"
+        ))
+    })?;
+    let settings = sandbox::Settings {
+        listen: address,
+        ..sandbox::Settings::new(folder.join("sandbox.jsonl"))
+    };
+    Sandbox::start(settings).await.map(Some).map_err(|error| match error {
+        sandbox::SandboxError::Listen { .. } => {
+            Failure::new(format!("{error}; choose another address with --sandbox, or off"))
+        }
+        other => Failure::new(other.to_string()),
+    })
+}
+
+/// What is up, for people and for scripts.
+struct Scene<'a> {
+    global: &'a Global,
+    server: &'a Server,
+    api: Option<&'a Api>,
+    sandbox: Option<&'a Sandbox>,
+    rails: &'a [String],
+    folder: &'a Path,
+}
+
+impl Scene<'_> {
+    fn announce(&self) -> Result<(), Failure> {
+        if self.global.json {
+            let document = json!({
+                "api": self.api.map(|api| format!("http://{}", api.address())),
+                "sandbox": self.sandbox.map(|sandbox| format!("http://{}", sandbox.address())),
+                "record": self.sandbox.map(Sandbox::record_path),
+                "rails": self.rails,
+                "data_folder": self.folder,
+                "database_port": self.server.private().map(private_postgres::PrivatePostgres::port),
+            });
+            // One document a line, so that a script can read it while this runs.
+            return output::print(&format!("{document}\n"));
+        }
+        output::print(&self.text())
+    }
+
+    fn text(&self) -> String {
+        let symphony = self.command();
+        let mut text = String::from("Symphony is up. In another shell:\n\n");
+        if let Some(rail) =
+            self.rails.iter().find(|rail| *rail == SANDBOX_RAIL).or(self.rails.first())
+        {
+            text.push_str(&format!(
+                "  {symphony} enqueue payment --instruction inv-1 --participant acme --key 1 --rail {rail} \\\n      \
+                 --payload '{{\"amount\": {{\"value\": \"10.00\", \"currency\": \"EUR\"}}}}'\n"
+            ));
+        }
+        text.push_str(&format!(
+            "  {symphony} show inv-1\n  {symphony} status --watch\n  {symphony} dlq list\n\n"
+        ));
+        let mut line = |name: &str, value: String| text.push_str(&format!("{name:<10}{value}\n"));
+        line("rails", self.rails.join(", "));
+        if let Some(api) = self.api {
+            line("metrics", format!("http://{}/metrics, /healthz, /readyz", api.address()));
+        }
+        if let Some(sandbox) = self.sandbox {
+            let address = sandbox.address();
+            line(
+                "sandbox",
+                format!("http://{address}, its record in {}", sandbox.record_path().display()),
+            );
+            line(
+                "",
+                format!(
+                    "make it fail: curl -X PUT http://{address}/faults -d '{{\"per_mille\": {{\"reset_after\": 300}}}}'"
+                ),
+            );
+        }
+        match self.server.private() {
+            Some(private) => {
+                line(
+                    "database",
+                    format!(
+                        "PostgreSQL {}, data in {}",
+                        private.server_version(),
+                        private.data_folder().display()
+                    ),
+                );
+                line(
+                    "",
+                    format!(
+                        "PGPASSWORD=$(cat {}) psql -h 127.0.0.1 -p {} -U postgres symphony",
+                        private.data_folder().join("password").display(),
+                        private.port()
+                    ),
+                );
+            }
+            None => {
+                line("database", "yours; the other commands need the same DATABASE_URL".to_owned());
+            }
+        }
+        text.push_str("\nCtrl-C stops it: what is in flight may end, nothing is lost.\n");
+        text
+    }
+
+    /// As this one was called, so that the lines can be copied.
+    fn command(&self) -> String {
+        let name = std::env::args_os()
+            .next()
+            .map_or_else(|| "symphony".to_owned(), |name| name.to_string_lossy().into_owned());
+        let usual =
+            self.server.private().is_none()
+                || self.global.data_folder.as_ref().is_none_or(|folder| {
+                    *folder == private_postgres::Settings::default_data_folder()
+                });
+        if usual { name } else { format!("{name} --data-folder {}", self.folder.display()) }
+    }
+}

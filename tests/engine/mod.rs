@@ -1,0 +1,5 @@
+//! The engine and the payment lane against a real database, with rails whose answers the test decides.
+
+mod bank;
+mod unknown_outcomes;
+mod working;

@@ -1,0 +1,238 @@
+//! Unknown outcomes, whole: asked about first, sent again only where that is provably safe, else left to a person.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use symphony::domain::Outcome;
+use symphony::engine::{EngineSettings, Points};
+use symphony::lanes::payments::rail::{Answer, InquiryTerms, Payment, Terms, Verdict};
+
+use super::bank::{
+    Bank, Reply, accepted, rail, settings, setup, start, start_with, terms, until_empty,
+};
+use crate::support::{TestDb, payment, until};
+
+#[tokio::test]
+async fn a_timeout_is_asked_about_and_never_sent_again_if_it_was_executed() {
+    let db = TestDb::new().await;
+    let bank = Arc::new(Bank::default());
+    let item = db.enqueue(&payment("one", "acme", "sepa")).await.outbox_id;
+    let short = Terms { timeout: Duration::from_millis(200), ..terms() };
+    let engine =
+        start(&db, vec![setup("sepa", rail(&bank, short, |_, _, _| Reply::ExecutedSilence))]);
+    until("the timeout is written down", async || !db.ledger(item).await.is_empty()).await;
+    db.make_due(item).await;
+    until_empty(&db).await;
+    assert_eq!(engine.stop().await, 0);
+    assert_eq!(db.ledger(item).await, ["1 RETRYABLE", "2 DISPATCHED"]);
+    assert_eq!(bank.executions(item), 1);
+    assert_eq!(bank.sends.load(Ordering::SeqCst), 1, "asked, not sent again");
+    assert!(db.one::<bool>("SELECT outcome_unknown AND error_code = 'TIMEOUT' FROM payment_outbox_attempts WHERE attempt_no = 1").await);
+}
+
+#[tokio::test]
+async fn an_unknown_outcome_the_rail_does_not_know_of_is_sent_again_under_the_same_key() {
+    let db = TestDb::new().await;
+    let bank = Arc::new(Bank::default());
+    let item = db.enqueue(&payment("one", "acme", "sepa")).await.outbox_id;
+    let script = |_: &Bank, _: &Payment, nth: usize| {
+        if nth == 0 {
+            Reply::Not(Answer::trouble(Verdict::Unknown, "CONNECTION_LOST", "reset"))
+        } else {
+            Reply::Executed(accepted())
+        }
+    };
+    let engine = start(&db, vec![setup("sepa", rail(&bank, terms(), script))]);
+    until("the loss is written down", async || !db.ledger(item).await.is_empty()).await;
+    db.make_due(item).await;
+    until_empty(&db).await;
+    assert_eq!(engine.stop().await, 0);
+    assert_eq!(db.ledger(item).await, ["1 RETRYABLE", "2 DISPATCHED"]);
+    assert_eq!(bank.inquiries.load(Ordering::SeqCst), 1);
+    assert_eq!(bank.executions(item), 1);
+}
+
+#[tokio::test]
+async fn an_unknown_outcome_is_parked_when_the_key_is_too_old_and_not_found_proves_nothing() {
+    let db = TestDb::new().await;
+    let bank = Arc::new(Bank::default());
+    let item = db.enqueue(&payment("one", "acme", "sepa")).await.outbox_id;
+    // Three seconds: less than the timeout that a resend would have to fit.
+    let forgetful = Terms { key_lifetime: Some(Duration::from_secs(1)), ..terms() };
+    let script = |_: &Bank, _: &Payment, _: usize| {
+        Reply::Not(Answer::trouble(Verdict::Unknown, "CONNECTION_LOST", "reset"))
+    };
+    let engine = start(&db, vec![setup("sepa", rail(&bank, forgetful, script))]);
+    until("the loss is written down", async || !db.ledger(item).await.is_empty()).await;
+    db.make_due(item).await;
+    until("it is parked", async || db.state(item).await == "PARKED").await;
+    assert_eq!(engine.stop().await, 0);
+    assert_eq!(bank.sends.load(Ordering::SeqCst), 1);
+    assert!(db.one::<bool>("SELECT error_code = 'CANNOT_BE_SETTLED' FROM payment_outbox_attempts WHERE attempt_no = 2").await);
+}
+
+#[tokio::test]
+async fn not_found_is_believed_only_after_the_settle_delay() {
+    let db = TestDb::new().await;
+    let bank = Arc::new(Bank::default());
+    let item = db.enqueue(&payment("one", "acme", "sepa")).await.outbox_id;
+    let settling = Terms {
+        key_lifetime: None,
+        inquiry: InquiryTerms::NotFoundIsFinalAfter(Duration::from_mins(10)),
+        ..terms()
+    };
+    let script = |_: &Bank, _: &Payment, nth: usize| {
+        if nth == 0 {
+            Reply::Not(Answer::trouble(Verdict::Unknown, "CONNECTION_LOST", "reset"))
+        } else {
+            Reply::Executed(accepted())
+        }
+    };
+    let engine = start(&db, vec![setup("sepa", rail(&bank, settling, script))]);
+    until("the loss is written down", async || db.ledger(item).await.len() == 1).await;
+    db.make_due(item).await;
+    until("it waits", async || db.ledger(item).await.len() == 2).await;
+    assert!(db.one::<bool>("SELECT next_attempt_at > clock_timestamp() + INTERVAL '9 minutes' FROM payment_outbox_pending").await);
+    assert_eq!(bank.sends.load(Ordering::SeqCst), 1);
+    // Ten minutes later: the ledger is the clock, so its times are set back.
+    db.sql("ALTER TABLE payment_outbox_attempts DISABLE TRIGGER USER").await;
+    db.sql("UPDATE payment_outbox_attempts SET completed_at = completed_at - INTERVAL '11 minutes', claimed_at = claimed_at - INTERVAL '11 minutes'").await;
+    db.make_due(item).await;
+    until_empty(&db).await;
+    assert_eq!(engine.stop().await, 0);
+    assert_eq!(bank.executions(item), 1);
+    assert_eq!(db.ledger(item).await, ["1 RETRYABLE", "2 RETRYABLE", "3 DISPATCHED"]);
+}
+
+#[tokio::test]
+async fn a_rail_that_can_neither_deduplicate_nor_be_asked_parks_at_once() {
+    let db = TestDb::new().await;
+    let bank = Arc::new(Bank::default());
+    db.database
+        .operator()
+        .configure_rail("wire", &crate::support::act(), None, None, Some(true))
+        .await
+        .unwrap();
+    let blind = Terms { key_lifetime: None, inquiry: InquiryTerms::Impossible, ..terms() };
+    let lost = db.enqueue(&payment("lost", "acme", "wire")).await.outbox_id;
+    let fine = db.enqueue(&payment("fine", "acme", "wire")).await.outbox_id;
+    let script = |_: &Bank, payment: &Payment, _: usize| match payment.instruction_id.as_str() {
+        "lost" => Reply::Not(Answer::trouble(Verdict::Unknown, "CONNECTION_LOST", "reset")),
+        _ => Reply::Executed(accepted()),
+    };
+    let engine = start(&db, vec![setup("wire", rail(&bank, blind, script))]);
+    until("one is parked and one done", async || {
+        db.state(lost).await == "PARKED" && db.state(fine).await == "DISPATCHED"
+    })
+    .await;
+    assert_eq!(engine.stop().await, 0);
+    assert_eq!(bank.sends.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_panic_in_a_rail_is_an_unknown_outcome_and_the_worker_goes_on() {
+    let db = TestDb::new().await;
+    let bank = Arc::new(Bank::default());
+    let bad = db.enqueue(&payment("bad", "acme", "sepa")).await.outbox_id;
+    let good = db.enqueue(&payment("good", "acme", "sepa")).await.outbox_id;
+    let script = |_: &Bank, payment: &Payment, _: usize| match payment.instruction_id.as_str() {
+        "bad" => Reply::Panic,
+        _ => Reply::Executed(accepted()),
+    };
+    let engine = start(&db, vec![setup("sepa", rail(&bank, terms(), script))]);
+    until("both have an outcome", async || db.count("payment_outbox_attempts").await == 2).await;
+    assert_eq!(engine.stop().await, 0);
+    assert_eq!(db.state(good).await, "DISPATCHED");
+    assert!(db.one::<bool>(&format!("SELECT outcome_unknown AND error_code = 'PANIC' FROM payment_outbox_attempts WHERE outbox_id = '{bad}'")).await);
+    assert!(
+        db.one::<bool>(&format!(
+            "SELECT must_inquire FROM payment_outbox_pending WHERE outbox_id = '{bad}'"
+        ))
+        .await
+    );
+}
+
+#[tokio::test]
+async fn what_is_invalid_fails_unsent_and_what_may_have_been_sent_is_parked_instead() {
+    let db = TestDb::new().await;
+    let bank = Arc::new(Bank::default());
+    let number =
+        symphony::domain::Payload::parse(r#"{"amount": {"value": 10.00, "currency": "EUR"}}"#)
+            .unwrap();
+    let nowhere = symphony::domain::Payload::parse(
+        r#"{"amount": {"value": "10.00", "currency": "EUR"}, "destination": "nowhere"}"#,
+    )
+    .unwrap();
+    let mut ids = Vec::new();
+    for (name, payload) in [("number", &number), ("nowhere", &nowhere), ("maybe sent", &nowhere)] {
+        let request = symphony::domain::PaymentRequest {
+            payload: payload.clone(),
+            ..payment(name, "acme", "sepa")
+        };
+        ids.push(db.enqueue(&request).await.outbox_id);
+    }
+    // The third was sent before, and nobody knows what became of it.
+    let claimed = db.claim("lost worker", 3).await;
+    for item in claimed {
+        let outcome = if item.outbox_id == ids[2] { Outcome::Unknown } else { Outcome::Retryable };
+        db.complete("lost worker", item.lease(), outcome).await.unwrap();
+    }
+
+    let engine = start(
+        &db,
+        vec![setup("sepa", rail(&bank, terms(), |_, _, _| Reply::Executed(accepted())))],
+    );
+    until("all have ended or wait for a person", async || {
+        db.count("payment_outbox_attempts").await == 6
+    })
+    .await;
+    assert_eq!(engine.stop().await, 0);
+    assert_eq!(bank.sends.load(Ordering::SeqCst), 0);
+    assert_eq!(db.state(ids[0]).await, "FAILED");
+    assert_eq!(db.state(ids[1]).await, "FAILED");
+    assert_eq!(db.state(ids[2]).await, "PARKED");
+    let codes: Vec<String> = sqlx::query_scalar(
+        "SELECT error_code FROM payment_outbox_attempts WHERE attempt_no = 2 ORDER BY instruction_id",
+    )
+    .fetch_all(&mut db.admin().await)
+    .await
+    .unwrap();
+    assert_eq!(codes, ["INVALID_DESTINATION", "INVALID_DESTINATION", "INVALID_AMOUNT"]);
+}
+
+#[tokio::test]
+async fn a_late_yes_is_kept_as_evidence_and_a_contradiction_is_an_alarm() {
+    let db = TestDb::new().await;
+    let bank = Arc::new(Bank::default());
+    let item = db.enqueue(&payment("one", "acme", "sepa")).await.outbox_id;
+    // It claims once and repairs nothing, so that the other worker takes the item over.
+    let hour = (Duration::from_hours(1), Duration::from_hours(1));
+    let patient = EngineSettings { poll: hour, repair: hour, ..settings() };
+    let slow = rail(&bank, terms(), |_, _, _| Reply::ExecutedLater(accepted()));
+    let engine = start_with(&db, vec![setup("sepa", slow)], patient, Points::default());
+    let metrics = engine.metrics().clone();
+    until("it is under way", async || bank.running.load(Ordering::SeqCst) == 1).await;
+    // The lease passes to another, who is told something else.
+    db.expire(item).await;
+    let other =
+        until_some("another takes it over", async || db.claim("other", 1).await.pop()).await;
+    assert!(other.must_inquire);
+    db.complete("other", other.lease(), Outcome::Failed).await.unwrap();
+    bank.open.notify_one();
+    until("the late yes was kept", async || metrics.late_outcomes.get() == 1).await;
+    assert_eq!(metrics.late_conflicts.get(), 1);
+    assert_eq!(engine.stop().await, 0);
+    assert_eq!(db.state(item).await, "FAILED");
+    assert_eq!(db.count("payment_outbox_events WHERE event_type = 'LATE_OUTCOME' AND (details->>'conflict')::boolean").await, 1);
+}
+
+async fn until_some<T>(claim: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let mut found = None;
+    until(claim, async || {
+        found = look().await;
+        found.is_some()
+    })
+    .await;
+    found.unwrap()
+}

@@ -1,0 +1,255 @@
+//! `symphony demo` and `symphony up` as a newcomer runs them: the real binary on a data folder of its own.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use symphony_connect::sandbox::Record;
+
+use crate::support::unique;
+
+/// Smaller than the default, so that a debug build shows the same story in less time.
+const SMALL: [&str; 4] = ["--payments", "600", "--seconds", "4"];
+
+/// A data folder, removed with everything that still runs on it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let name = format!("/tmp/{}-{}", unique("symphony-tour"), std::process::id());
+        Self(PathBuf::from(name))
+    }
+
+    fn symphony(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_symphony"));
+        command
+            .args(arguments)
+            .env_remove("DATABASE_URL")
+            .env("SYMPHONY_DATA", &self.0)
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Of every process that names this folder: workers by their configuration, the server by its cluster.
+    fn processes(&self) -> Vec<(u32, String)> {
+        let folder = self.0.to_str().unwrap();
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").unwrap().map(Result::unwrap) {
+            let Ok(process) = entry.file_name().to_string_lossy().parse() else { continue };
+            // It may have ended meanwhile.
+            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            if line.contains(folder) {
+                found.push((process, line));
+            }
+        }
+        found
+    }
+
+    fn assert_nothing_runs(&self) {
+        assert_eq!(self.processes(), []);
+        assert!(!self.0.join("postgres/postmaster.pid").exists(), "its server is stopped");
+        assert!(!self.0.join("demo").exists(), "its files are gone");
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        for (process, _) in self.processes() {
+            // Only after a failure.
+            let _ended = Command::new("kill").args(["-KILL", &process.to_string()]).status();
+        }
+        fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+fn output(command: &mut Command) -> (bool, String, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.success(), text(stdout), text(stderr))
+}
+
+fn signal(child: &Child, name: &str) {
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+}
+
+#[test]
+fn the_tour_keeps_its_promises_and_leaves_nothing_behind() {
+    let folder = Folder::new();
+    let (ok, told, errors) = output(folder.symphony(&["demo"]).args(SMALL));
+    assert!(ok, "{told}\n{errors}");
+    for promise in [
+        "the same key with another amount (P7004)",
+        "its payment never existed",
+        "whose amount is a JSON number instead of text: FAILED (INVALID_AMOUNT), never sent",
+        "instant-invoice-08 was refused (AC04), the 15 behind it wait",
+        "redriven    by dana@bank.example",
+        "killed      worker 2",
+        "recovered   its leases",
+        "parked      wire-invoice-1",
+        "resolved    by dana@bank.example, who found SBX-1",
+        "600 answered with the payment they already are, 0 written",
+        "a superuser who wanted to rewrite the ledger (P0001)",
+        "attempt 1: Retryable (outcome unknown), error TIMEOUT",
+        ": Dispatched, reference SBX-",
+        "       0  executed twice",
+        "       0  executed though FAILED",
+        "       0  overtaken on the rail with a strict order",
+        "No money moved twice, and none was lost",
+    ] {
+        assert!(told.contains(promise), "{promise}:\n{told}");
+    }
+    assert!(!told.contains('\x1b'), "no colours into a pipe");
+    assert_eq!(errors, "");
+    folder.assert_nothing_runs();
+}
+
+#[test]
+fn the_tours_figures_add_up_for_a_script() {
+    let folder = Folder::new();
+    let (ok, told, errors) = output(folder.symphony(&["--json", "demo"]).args(SMALL));
+    assert!(ok, "{told}\n{errors}");
+    let report: Value = serde_json::from_str(&told).unwrap();
+    let proof = |name: &str| report["proof"][name].as_u64().unwrap();
+    assert_eq!(report["holds"], true);
+    // 600, 24 in order, one redriven of those, one for a person, one invalid.
+    assert_eq!(proof("asked"), 627);
+    assert_eq!(proof("dispatched") + proof("failed"), 627);
+    assert_eq!(proof("executed_once"), proof("dispatched"));
+    assert!(proof("failed") >= 2, "{told}");
+    for zero in [
+        "pending",
+        "executed_twice",
+        "executed_though_failed",
+        "dispatched_not_executed",
+        "other_terms",
+        "never_asked",
+        "lost",
+        "ended_twice",
+        "gaps",
+        "order_inversions",
+    ] {
+        assert_eq!(proof(zero), 0, "{zero}: {told}");
+    }
+    let happened = |name: &str| report["happened"][name].as_u64().unwrap();
+    assert!(happened("doubted_but_executed") >= 3, "{told}");
+    assert!(happened("doubted") >= happened("doubted_but_executed"), "{told}");
+    assert!(happened("killed_worker_held") >= 1, "{told}");
+    assert!(report["faults"]["reset_after"].as_u64().unwrap() >= 1, "{told}");
+}
+
+#[test]
+fn an_interrupted_tour_leaves_nothing_behind_and_a_second_one_is_told_of_the_first() {
+    let folder = Folder::new();
+    let mut demo =
+        folder.symphony(&["demo"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("asked ")), "it shows progress");
+    let (ok, _, errors) = output(&mut folder.symphony(&["demo"]));
+    assert!(!ok && errors.contains("a demo runs already on"), "{errors}");
+    signal(&demo, "-INT");
+    assert_eq!(demo.wait().unwrap().code(), Some(1));
+    let mut errors = String::new();
+    demo.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    assert!(errors.contains("interrupted") && errors.lines().count() == 1, "{errors}");
+    folder.assert_nothing_runs();
+}
+
+/// `symphony up`, killed when dropped.
+struct Up {
+    child: Child,
+    told: Value,
+}
+
+impl Up {
+    fn start(folder: &Folder) -> Self {
+        let mut child = folder
+            .symphony(&["up", "--json", "--api", "127.0.0.1:0", "--sandbox", "127.0.0.1:0"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self { child, told: serde_json::from_str(&line).unwrap() }
+    }
+
+    fn address(&self, of: &str) -> &str {
+        self.told[of].as_str().unwrap().strip_prefix("http://").unwrap()
+    }
+
+    fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(self.address("api")).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: symphony\r\nConnection: close\r\n\r\n")
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        // Ended already, unless the test failed.
+        let _ended = self.child.kill();
+        let _ended = self.child.wait();
+    }
+}
+
+#[test]
+fn up_pays_what_a_shell_asks_for_serves_its_metrics_and_stops_in_order() {
+    let folder = Folder::new();
+    let mut up = Up::start(&folder);
+    assert!(up.get("/healthz").ends_with("ok\n"));
+    assert!(up.get("/readyz").ends_with("ready\n"));
+    let payload = r#"{"amount": {"value": "10.00", "currency": "EUR"}}"#;
+    let enqueue = ["enqueue", "payment", "--instruction", "inv-1", "--participant", "acme"];
+    let rest = ["--key", "1", "--rail", "sandbox", "--payload", payload];
+    let (ok, _, errors) = output(folder.symphony(&enqueue).args(rest));
+    assert!(ok, "{errors}");
+    let started = Instant::now();
+    loop {
+        let (_, told, _) = output(&mut folder.symphony(&["show", "inv-1"]));
+        if told.contains("DISPATCHED") {
+            assert!(told.contains("reference SBX-1"), "{told}");
+            break;
+        }
+        assert!(started.elapsed() < Duration::from_mins(1), "{told}");
+    }
+    let record = Record::read(up.told["record"].as_str().unwrap().as_ref()).unwrap();
+    assert_eq!(record.summary().executed, 1);
+    let metrics = up.get("/metrics");
+    assert!(
+        metrics.contains(r#"attempts_total{lane="payments",state="DISPATCHED"} 1"#),
+        "{metrics}"
+    );
+
+    // A second one is told what to do, in one line.
+    let (ok, _, errors) = output(&mut folder.symphony(&["up"]));
+    assert!(!ok && errors.contains("symphony is up already on"), "{errors}");
+    let other = Folder::new();
+    for (option, arguments) in [
+        ("--api", ["--api", up.address("api"), "--sandbox", "127.0.0.1:0"]),
+        ("--sandbox", ["--api", "127.0.0.1:0", "--sandbox", up.address("sandbox")]),
+    ] {
+        let (ok, _, errors) = output(other.symphony(&["up"]).args(arguments));
+        assert!(!ok && errors.contains("in use") && errors.contains(option), "{errors}");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+    }
+    other.assert_nothing_runs();
+
+    signal(&up.child, "-TERM");
+    assert_eq!(up.child.wait().unwrap().code(), Some(0));
+    folder.assert_nothing_runs();
+
+    // Nothing is forgotten: neither by the database nor by the provider.
+    let mut again = Up::start(&folder);
+    let (ok, told, _) = output(folder.symphony(&enqueue).args(rest));
+    assert!(ok && told.contains("known already"), "{told}");
+    signal(&again.child, "-TERM");
+    assert_eq!(again.child.wait().unwrap().code(), Some(0));
+}
