@@ -1,30 +1,30 @@
 //! A run, from the first payment to the verdict.
 
 use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use symphony::db::{Database, RoleSource};
-use symphony_connect::sandbox::{self, Plan, Record, Sandbox};
+use symphony_connect::sandbox::{self, Plan, Sandbox};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::dice::{Dice, Tally};
 use super::ground::Ground;
-use super::judge::{Finding, Harm, judge, read_ledger};
 use super::operator::OnDuty;
+use super::pauses::Pauses;
 use super::producers::{Books, Producer};
 use super::relay::{About, Relay};
+use super::verdict::show_life;
 use super::workers::{Equipment, Fleet};
 use super::{RAILS, number};
 use crate::support::proxy::Cut;
 
 const WORKERS: usize = 3;
 const PRODUCERS: usize = 2;
-const LEASE_SECONDS: u64 = 3;
+pub const LEASE_SECONDS: u64 = 3;
 /// With nothing at all happening for so long, something is stuck.
-const STUCK: Duration = Duration::from_secs(120);
+const STUCK: Duration = Duration::from_mins(2);
 /// Every way a worker is killed on purpose.
 const KILLS: [&str; 6] = [
     "after_claim",
@@ -47,19 +47,19 @@ pub struct Goals {
     pub payments: u64,
 }
 
-struct Run {
-    started: Instant,
+pub struct Run {
+    pub started: Instant,
     seed: u64,
     goals: Goals,
-    ground: Ground,
-    sandbox: Sandbox,
-    tally: Arc<Tally>,
-    books: Arc<Books>,
-    database: Database,
-    fleet: Fleet,
+    pub ground: Ground,
+    pub sandbox: Sandbox,
+    pub tally: Arc<Tally>,
+    pub books: Arc<Books>,
+    pub database: Database,
+    pub fleet: Fleet,
     /// Every way along which a commit can be cut.
     producer_relays: Vec<Relay>,
-    unpaused_since: watch::Sender<Option<Instant>>,
+    pub unpaused_since: watch::Sender<Option<Instant>>,
 }
 
 /// Set everything on fire, let it burn until the goals are reached, put it out, and judge.
@@ -70,7 +70,7 @@ pub async fn run(goals: Goals) {
     let started = Instant::now();
     let tally = Arc::new(Tally::default());
     let books = Arc::new(Books::default());
-    let ground = Ground::prepare().await;
+    let ground = Ground::prepare(&[("shared_buffers", "64MB")]).await;
     println!("chaos: PostgreSQL {}, {}", ground.version(), ground.folder.display());
     let sandbox = Sandbox::start(sandbox::Settings {
         faults: faults(seed),
@@ -186,14 +186,13 @@ impl Run {
         let mut dice = Dice::of(self.seed, "director");
         let soon = |dice: &mut Dice, from, to| Instant::now() + dice.duration_ms(from, to);
         let mut next_cut = soon(&mut dice, 500, 1500);
-        let mut next_pause = soon(&mut dice, 1000, 4000);
+        let mut pauses = Pauses::new(&mut dice);
         let mut next_server_kill = soon(&mut dice, 5_000, 12_000);
-        let mut next_kill = dice.duration_ms(4_000, 9_000);
-        let mut paused: Option<(usize, Instant)> = None;
+        let mut next_kill = dice.duration_ms(3_000, 7_000);
         let mut moved = Moved::new(&self.signature());
         let mut reported = Instant::now();
         let mut tick = tokio::time::interval(Duration::from_millis(25));
-        while !self.goals_reached() || paused.is_some() {
+        while !self.goals_reached() {
             tick.tick().await;
             let now = Instant::now();
             if people.iter().chain([on_duty]).any(JoinHandle::is_finished) || self.fleet.lost_one()
@@ -207,26 +206,7 @@ impl Run {
                 reported = now;
                 println!("chaos: {}", self.progress());
             }
-            if let Some((worker, until)) = paused
-                && now >= until
-            {
-                if self.fleet.workers[worker].process.resume() {
-                    self.tally.add("pause survived");
-                }
-                self.unpaused_since.send_replace(Some(now));
-                paused = None;
-                next_pause = soon(&mut dice, 1_500, 5_000);
-            }
-            if paused.is_none() && now >= next_pause {
-                let worker = usize::try_from(dice.between(0, WORKERS as u64 - 1)).unwrap();
-                let length =
-                    dice.duration_ms(LEASE_SECONDS * 1000 + 300, LEASE_SECONDS * 1000 + 2500);
-                next_pause = now + Duration::from_millis(200);
-                if self.fleet.workers[worker].process.pause() {
-                    self.unpaused_since.send_replace(None);
-                    paused = Some((worker, now + length));
-                }
-            }
+            pauses.direct(self, &mut dice);
             if now >= next_cut {
                 next_cut = soon(&mut dice, 200, 1_600);
                 self.cut(&mut dice);
@@ -234,7 +214,7 @@ impl Run {
             for worker in &self.fleet.workers {
                 if worker.process.age().is_some_and(|age| age > next_kill) {
                     worker.process.kill("anywhere");
-                    next_kill = dice.duration_ms(4_000, 9_000);
+                    next_kill = dice.duration_ms(3_000, 7_000);
                 }
             }
             if now >= next_server_kill {
@@ -307,6 +287,7 @@ impl Run {
             relay.disarm();
         }
         self.fleet.calm();
+        self.unpaused_since.send_replace(Some(Instant::now()));
     }
 
     /// Until nothing waits; said clearly, should that never be.
@@ -333,113 +314,11 @@ impl Run {
                 .await
                 .unwrap();
                 for id in stuck {
-                    self.show_life(&id).await;
+                    show_life(&self.database, &id).await;
                 }
                 self.fail(&format!("{waiting} items are stuck, the first of them above"));
             }
         }
-    }
-
-    async fn conclude(self, log: &Path) {
-        let Self { started, ground, sandbox, tally, books, database, fleet, .. } = self;
-        for end in fleet.leave().await {
-            if end.code() != Some(0) {
-                ground.keep();
-                panic!("a worker did not leave in good order: {end}, see {}", log.display());
-            }
-        }
-        let faults = sandbox.faults();
-        let path = sandbox.record_path().to_owned();
-        sandbox.stop().await.unwrap();
-        let record = Record::read(&path).unwrap();
-        let accepted = books.accepted.lock().unwrap().clone();
-        let items = read_ledger(database.pool()).await.unwrap();
-        let fifo: Vec<_> = RAILS.iter().filter(|r| r.fifo.is_some()).map(|r| r.name).collect();
-        let findings = judge(&accepted, &items, &record, &fifo);
-        let figures = database.auditor().figures().await.unwrap();
-        let mut complaints = complaints(&database, log).await;
-        if !figures.holds() || figures.pending != 0 {
-            complaints.push(format!("the ledger does not add up: {figures:?}"));
-        }
-
-        let number = |sql: &'static str| {
-            let pool = database.pool().clone();
-            async move { sqlx::query_scalar::<_, i64>(sql).fetch_one(&pool).await.unwrap() }
-        };
-        let count = |harm: Harm| findings.iter().filter(|finding| finding.harm == harm).count();
-        println!(
-            "payments      {} accepted, {} redriven; {} dispatched, {} failed",
-            accepted.len(),
-            tally.sum("redriven"),
-            figures.dispatched,
-            figures.failed
-        );
-        println!(
-            "producers     {} repeated, {} rolled back, {} reused keys refused",
-            tally.sum("repeated"),
-            tally.sum("rolled back"),
-            tally.sum("reused key")
-        );
-        println!("worker kills  {}: {}", tally.sum("kill "), tally.list("kill "));
-        println!(
-            "pauses        {} past the lease; {} starts in vain",
-            tally.sum("pause survived"),
-            tally.sum("start in vain")
-        );
-        println!("server kills  {}", tally.sum("server kill"));
-        println!("cut commits   {}: {}", tally.sum("cut "), tally.list("cut "));
-        println!("faults        {:?}", faults.injected);
-        println!("  of inquiry  {:?}", faults.inquiry_injected);
-        println!(
-            "zombies       {}",
-            number("SELECT count(*) FROM payment_outbox_attempts WHERE state = 'ZOMBIE_REQUEUE'")
-                .await
-        );
-        println!(
-            "unknown       {}",
-            number("SELECT count(*) FROM payment_outbox_attempts WHERE outcome_unknown").await
-        );
-        println!(
-            "parked        {}; {}, {} skipped",
-            number("SELECT count(*) FROM payment_outbox_events WHERE event_type = 'PARKED'").await,
-            tally.list("resolved"),
-            tally.sum("skipped")
-        );
-        println!(
-            "late outcomes {}",
-            number("SELECT count(*) FROM payment_outbox_events WHERE event_type = 'LATE_OUTCOME'")
-                .await
-        );
-        println!(
-            "executed      {} by the provider's record, {} refused",
-            record.summary().executed,
-            record.summary().refused
-        );
-        println!("double        {}", count(Harm::Double));
-        println!("lost          {}", count(Harm::Lost));
-        println!("inversions    {}", count(Harm::Inversion));
-        println!(
-            "other harm    {}",
-            findings.len() - count(Harm::Double) - count(Harm::Lost) - count(Harm::Inversion)
-        );
-        println!("seconds       {}", started.elapsed().as_secs());
-
-        if findings.is_empty() && complaints.is_empty() {
-            database.pool().close().await;
-            ground.clear().await;
-            return;
-        }
-        ground.keep();
-        for Finding { outbox_id, .. } in findings.iter().take(5) {
-            if let Some(id) = outbox_id {
-                show_life(&database, id).await;
-            }
-        }
-        panic!("{findings:#?} {complaints:#?}; everything is kept in {}", ground.folder.display());
-    }
-
-    async fn show_life(&self, id: &str) {
-        show_life(&self.database, id).await;
     }
 
     /// End the run with everything kept.
@@ -452,31 +331,6 @@ impl Run {
             self.ground.folder.display()
         );
     }
-}
-
-/// What must never be, whatever the provider says.
-async fn complaints(database: &Database, log: &Path) -> Vec<String> {
-    let mut connection = database.pool().acquire().await.unwrap();
-    let mut complaints = symphony::db::inspect::violated_invariants(&mut connection).await.unwrap();
-    let alarms: Vec<String> = sqlx::query_scalar(
-        "SELECT format('%s of %s: %s', event_type, outbox_id, details) FROM payment_outbox_events \
-          WHERE event_type = 'TERMINAL_BLOCKED' OR event_type = 'LATE_OUTCOME' AND (details->>'conflict')::boolean",
-    )
-    .fetch_all(&mut *connection)
-    .await
-    .unwrap();
-    complaints.extend(alarms);
-    let log = fs::read_to_string(log).unwrap_or_default();
-    for word in ["panicked", "INTEGRITY_ALARM", "LATE_OUTCOME_CONFLICT"] {
-        complaints.extend(log.lines().find(|line| line.contains(word)).map(str::to_owned));
-    }
-    complaints
-}
-
-async fn show_life(database: &Database, id: &str) {
-    let life =
-        database.auditor().life(symphony::domain::OutboxId(id.parse().unwrap())).await.unwrap();
-    println!("{}", serde_json::to_string_pretty(&life).unwrap());
 }
 
 /// Whether something still changes now and then.

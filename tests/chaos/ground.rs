@@ -29,15 +29,17 @@ pub struct Ground {
 }
 
 impl Ground {
-    pub async fn prepare() -> Self {
+    /// With a server set up so, and otherwise as any private one.
+    pub async fn prepare(server_settings: &[(&str, &str)]) -> Self {
         let name = crate::support::unique(&format!("symphony-chaos-{}", std::process::id()));
         let folder = std::env::temp_dir().join(name);
         fs::create_dir(&folder).unwrap();
         // PostgreSQL may run as another user than we do.
         fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
         watch(&folder);
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let settings = Settings {
-            extra_settings: vec![("shared_buffers".into(), "64MB".into())],
+            extra_settings: server_settings.iter().map(own).collect(),
             ..Settings::new(folder.join("server"))
         };
         let postgres = PrivatePostgres::start(&settings).await.expect("a PostgreSQL of our own");
@@ -63,12 +65,21 @@ impl Ground {
         Relay::start(&self.options, self.port.clone(), victim, tally.clone()).await
     }
 
+    /// Kill one process of the server: the first one ends the others and recovers, under its old number.
+    pub fn crash_in_place(&self) {
+        signal(*children_of(self.first_process()).first().unwrap(), Signal::KILL);
+    }
+
+    fn first_process(&self) -> i32 {
+        let pid_file = self.settings.data_folder.join("postgres/postmaster.pid");
+        let pid_file = fs::read_to_string(pid_file).unwrap();
+        pid_file.lines().next().unwrap().parse().unwrap()
+    }
+
     /// Kill every process of the server, the first one first, and start it again on what is left.
     pub async fn kill_server(&mut self) {
         drop(self.postgres.take());
-        let pid_file = self.settings.data_folder.join("postgres/postmaster.pid");
-        let first = fs::read_to_string(pid_file).unwrap();
-        let first: i32 = first.lines().next().unwrap().parse().unwrap();
+        let first = self.first_process();
         // Held still, it starts no process that would be missed.
         signal(first, Signal::STOP);
         let children = children_of(first);

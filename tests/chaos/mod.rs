@@ -7,7 +7,8 @@
 //! - `relay.rs`: every client's way to the server, cut around its COMMITs;
 //! - `workers.rs`: real `symphony run` processes and their fates;
 //! - `producers.rs`, `operator.rs`: those who ask for payments, and the person on duty;
-//! - `director.rs`: the run, from the first payment to the verdict;
+//! - `pauses.rs`: workers paused past their leases;
+//! - `director.rs`, `verdict.rs`: the run, from the first payment to the figures;
 //! - `dice.rs`: decisions that a seed repeats.
 //!
 //! `SYMPHONY_CHAOS_SEED=N` repeats the decisions of an earlier run. Time stays real, so that a repeated run is alike
@@ -19,8 +20,11 @@ mod ground;
 mod judge;
 mod judge_tests;
 mod operator;
+mod pauses;
 mod producers;
 mod relay;
+mod reused_numbers;
+mod verdict;
 mod workers;
 
 use director::{Goals, run};
@@ -48,11 +52,11 @@ fn number(variable: &str) -> Option<u64> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_accepted_payment_is_executed_exactly_once_under_fire() {
     run(Goals {
-        kills: 36,
+        kills: 45,
         each_kill: 2,
-        server_kills: 2,
-        cut_commits: 24,
-        pauses: 3,
+        server_kills: 3,
+        cut_commits: 30,
+        pauses: 4,
         payments: 300,
     })
     .await;

@@ -4,10 +4,12 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use sqlx::postgres::PgConnectOptions;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
 
 use super::dice::Tally;
 use super::workers::Process;
@@ -55,10 +57,30 @@ pub struct MidCommit {
     pub forwarded: bool,
 }
 
+/// A COMMIT on its way: it has left the client, and goes nowhere.
+pub struct Held {
+    reached: oneshot::Receiver<()>,
+    lose: oneshot::Sender<()>,
+}
+
+impl Held {
+    /// Once the client has sent it.
+    pub async fn reached(&mut self) {
+        (&mut self.reached).await.unwrap();
+    }
+
+    /// Cut the connection; nobody will ever see the COMMIT.
+    pub fn lose(self) {
+        self.lose.send(()).unwrap();
+    }
+}
+
 #[derive(Default)]
 struct Armed {
     cuts: Vec<(Cut, Option<About>)>,
     mid_commit: Option<MidCommit>,
+    pause: Option<About>,
+    hold: Option<(oneshot::Sender<()>, oneshot::Receiver<()>)>,
 }
 
 struct Control {
@@ -105,6 +127,19 @@ impl Relay {
         self.control.armed.lock().unwrap().mid_commit = mid_commit;
     }
 
+    /// Pause the worker when it has just committed a claim, or when it is about to write an outcome down.
+    pub fn pause_at(&self, about: About) {
+        self.control.armed.lock().unwrap().pause = Some(about);
+    }
+
+    /// Hold the next COMMIT.
+    pub fn hold(&self) -> Held {
+        let (say_reached, reached) = oneshot::channel();
+        let (lose, until_lost) = oneshot::channel();
+        self.control.armed.lock().unwrap().hold = Some((say_reached, until_lost));
+        Held { reached, lose }
+    }
+
     /// Cut nothing any more.
     pub fn disarm(&self) {
         *self.control.armed.lock().unwrap() = Armed::default();
@@ -120,6 +155,23 @@ enum Step {
 }
 
 impl Control {
+    /// Pause the worker, if it is time for that.
+    fn pause(&self, about: About) -> bool {
+        let mut armed = self.armed.lock().unwrap();
+        let due = armed.pause == Some(about);
+        if due {
+            armed.pause = None;
+        }
+        due && self.victim.as_ref().is_some_and(|victim| victim.pause())
+    }
+
+    async fn until_resumed(&self) {
+        let mut tick = tokio::time::interval(Duration::from_millis(10));
+        while self.victim.as_ref().is_some_and(|victim| victim.is_paused()) {
+            tick.tick().await;
+        }
+    }
+
     fn at_commit(&self, about: About) -> Step {
         let mut armed = self.armed.lock().unwrap();
         if about == About::Complete
@@ -212,9 +264,24 @@ async fn carry(mut client: TcpStream, control: Arc<Control>) -> std::io::Result<
                 }
                 conversation.pending.extend_from_slice(&said[..count]);
                 while let Some((kind, message)) = conversation.next() {
-                    let step = conversation.commits(kind, &message).map_or(Step::Pass, |about| control.at_commit(about));
+                    let commits = conversation.commits(kind, &message);
+                    let held = commits.and_then(|_| control.armed.lock().unwrap().hold.take());
+                    if let Some((reached, lost)) = held {
+                        reached.send(()).unwrap();
+                        return lost.await.map_err(std::io::Error::other);
+                    }
+                    let step = commits.map_or(Step::Pass, |about| control.at_commit(about));
+                    // Its outcome arrives when the lease has long passed to another.
+                    if kind == b'B' && conversation.about == Some(About::Complete) && control.pause(About::Complete) {
+                        control.until_resumed().await;
+                    }
                     match step {
-                        Step::Pass => server.write_all(&message).await?,
+                        Step::Pass => {
+                            server.write_all(&message).await?;
+                            if commits == Some(About::Claim) {
+                                control.pause(About::Claim);
+                            }
+                        }
                         Step::Cut(cut, about) => {
                             return cut_off(&mut server, &control, cut, about, &message).await;
                         }

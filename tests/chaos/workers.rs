@@ -72,6 +72,10 @@ impl Process {
         paused
     }
 
+    pub fn is_paused(&self) -> bool {
+        self.0.lock().unwrap().paused
+    }
+
     /// SIGCONT; `false` if it did not live to see it.
     pub fn resume(&self) -> bool {
         let mut state = self.0.lock().unwrap();
@@ -126,12 +130,12 @@ impl Fate {
     fn of(seed: u64, worker: usize, incarnation: u64) -> Self {
         let mut dice = Dice::of(seed, &format!("fate of {worker}.{incarnation}"));
         match dice.between(1, 100) {
-            1..=16 => Self::At(Point::AfterClaim, dice.between(1, 4)),
-            17..=34 => Self::At(Point::BeforeSend, dice.between(1, 15)),
-            35..=52 => Self::At(Point::AfterSend, dice.between(1, 15)),
-            53..=70 => Self::At(Point::BeforeComplete, dice.between(1, 8)),
+            1..=16 => Self::At(Point::AfterClaim, dice.between(1, 6)),
+            17..=34 => Self::At(Point::BeforeSend, dice.between(1, 20)),
+            35..=52 => Self::At(Point::AfterSend, dice.between(1, 20)),
+            53..=70 => Self::At(Point::BeforeComplete, dice.between(1, 10)),
             71..=96 => {
-                Self::InCommit(MidCommit { nth: dice.between(1, 6), forwarded: dice.percent(50) })
+                Self::InCommit(MidCommit { nth: dice.between(1, 8), forwarded: dice.percent(50) })
             }
             _ => Self::Open,
         }
@@ -222,7 +226,8 @@ async fn supervise(
     stage: watch::Receiver<Stage>,
 ) -> ExitStatus {
     let tally = &equipment.tally;
-    let mut again = tokio::time::interval(Duration::from_millis(100));
+    let mut again = tokio::time::interval(Duration::from_millis(200));
+    again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     for incarnation in 0.. {
         let fate = match *stage.borrow() {
             Stage::Fire => Fate::of(equipment.seed, index, incarnation),

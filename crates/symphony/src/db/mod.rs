@@ -19,6 +19,7 @@ pub mod privileges;
 
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{PgConnection, Postgres, Transaction};
 
@@ -39,6 +40,17 @@ pub use operator::{ActAnswer, LaneSettings, Operator, RailSettings, RedriveAnswe
 const COMMIT_LOOKUP: Duration = Duration::from_secs(30);
 /// How often to ask meanwhile.
 const COMMIT_LOOKUP_PAUSE: Duration = Duration::from_millis(50);
+
+/// Before a COMMIT: the transaction, if it has written, and the server's life.
+const NOTE_COMMIT: &str = "SELECT pg_current_xact_id_if_assigned()::text, pg_postmaster_start_time(), \
+                                  pg_stat_get_bgwriter_stat_reset_time()";
+/// After a lost COMMIT: what became of the transaction, and the server's life by then.
+const LOOK_UP_COMMIT: &str = "SELECT pg_xact_status($1::text::xid8), pg_postmaster_start_time(), \
+                                     pg_stat_get_bgwriter_stat_reset_time()";
+
+/// What differs after any crash of the server: it is another process, or the same one has recovered, which starts
+/// its statistics anew.
+type ServerLife = (DateTime<Utc>, Option<DateTime<Utc>>);
 
 /// The role a transaction acts as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,34 +159,36 @@ impl RoleTransaction {
     /// Commit. If the connection is lost meanwhile, ask the server what became of the transaction: an
     /// answer that never came is not an answer.
     pub async fn commit(mut self) -> Result<(), DbError> {
-        let xid: Option<String> =
-            sqlx::query_scalar("SELECT pg_current_xact_id_if_assigned()::text")
-                .fetch_one(&mut *self.transaction)
-                .await?;
+        let (xid, started_at, recovered_at): (Option<String>, _, _) =
+            sqlx::query_as(NOTE_COMMIT).fetch_one(&mut *self.transaction).await?;
         let Err(error) = self.transaction.commit().await else { return Ok(()) };
         match xid {
             // Nothing was written, so there is nothing to be uncertain about.
             None => Err(error.into()),
-            Some(xid) => resolve_commit(&self.pool, xid).await,
+            Some(xid) => resolve_commit(&self.pool, xid, (started_at, recovered_at)).await,
         }
     }
 }
 
-/// What became of a transaction whose COMMIT got no answer.
-async fn resolve_commit(pool: &PgPool, xid: String) -> Result<(), DbError> {
+/// What became of a transaction whose COMMIT got no answer, sent in this life of the server.
+async fn resolve_commit(pool: &PgPool, xid: String, life: ServerLife) -> Result<(), DbError> {
     let started = Instant::now();
     while started.elapsed() < COMMIT_LOOKUP {
-        let status: Result<Option<String>, sqlx::Error> =
-            sqlx::query_scalar("SELECT pg_xact_status($1::text::xid8)")
-                .bind(&xid)
-                .fetch_one(pool)
-                .await;
+        let answer: Result<(Option<String>, _, _), sqlx::Error> =
+            sqlx::query_as(LOOK_UP_COMMIT).bind(&xid).fetch_one(pool).await;
+        let status = answer
+            .map(|(status, started_at, recovered_at)| (status, (started_at, recovered_at) == life));
         match status {
-            Ok(Some(status)) if status == "committed" => return Ok(()),
-            Ok(Some(status)) if status == "aborted" => return Err(DbError::NotCommitted),
+            Ok((Some(status), same_life)) if status == "committed" => {
+                // After a crash the number of a transaction that left no trace is given to another one: that one
+                // has committed, and nobody knows of ours.
+                return if same_life { Ok(()) } else { Err(DbError::CommitUnknown { xid }) };
+            }
+            // A number whose transaction committed is never given away: whosever this is, ours did not.
+            Ok((Some(status), _)) if status == "aborted" => return Err(DbError::NotCommitted),
             // Still being decided, or the server is away: ask again.
-            Ok(Some(_)) => {}
-            Ok(None) => return Err(DbError::CommitUnknown { xid }),
+            Ok((Some(_), _)) => {}
+            Ok((None, _)) => return Err(DbError::CommitUnknown { xid }),
             Err(error) => match DbError::from(error) {
                 DbError::Unreachable { .. } => {}
                 // A transaction id from the server's future: another server answered (a failover that lost it).
