@@ -420,6 +420,22 @@ pub enum Bench {
         after_help = "Makes a database of its own (symphony_bench) on the server, and drops it afterwards."
     )]
     Run(BenchRun),
+    /// What idle worker processes cost, and how many of them one enqueue wakes
+    #[command(
+        after_help = "Starts a PostgreSQL of its own in the temporary folder, whatever --database-url says."
+    )]
+    Idle(BenchIdle),
+}
+
+/// Options of `bench idle`.
+#[derive(Debug, Clone, Args)]
+pub struct BenchIdle {
+    /// Worker processes
+    #[arg(long, default_value_t = 64)]
+    pub workers: usize,
+    /// How long to watch them
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub seconds: u64,
 }
 
 /// Options of `bench run`.

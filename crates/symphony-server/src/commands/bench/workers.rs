@@ -230,12 +230,6 @@ async fn drain(
         }
     }
     let took = started.elapsed();
-    eprintln!(
-        "DEBUG claims {} empty {} completions {} took {took:?}",
-        metrics.claim_batches.get(),
-        metrics.empty_claims.get(),
-        metrics.completion_batches.get()
-    );
     engine.stop().await;
     Ok(per_second(items, took))
 }
