@@ -89,7 +89,7 @@ async fn measure(global: &Global, options: &BenchIdle, folder: &Path) -> Result<
             "max_connections".to_owned(),
             (options.workers * 4 + 20).to_string(),
         )],
-        ..Settings::new(&folder.join("data"))
+        ..Settings::new(folder.join("data"))
     };
     let postgres = PrivatePostgres::start(&settings).await?;
     let result = with_server(options, folder, &postgres).await;
