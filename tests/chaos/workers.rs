@@ -81,6 +81,8 @@ impl Process {
         let mut state = self.0.lock().unwrap();
         let resumed = state.paused && state.signal(Signal::CONT);
         state.paused = false;
+        // It gets the time to say what it has learnt: while it was paused it did not live.
+        state.born = state.born.map(|_| Instant::now());
         resumed
     }
 
@@ -88,7 +90,7 @@ impl Process {
         self.0.lock().unwrap().signal(Signal::TERM);
     }
 
-    /// How long the present one has lived, if it runs and is not paused.
+    /// How long the present one has lived, counted from its last pause, if it runs and is not paused.
     pub fn age(&self) -> Option<Duration> {
         let state = self.0.lock().unwrap();
         state.born.filter(|_| !state.paused).map(|born| born.elapsed())
