@@ -103,6 +103,10 @@ impl PaymentLane {
         }
         match step {
             Step::Send => self.send(item, rail, terms, &payment, hold).await,
+            Step::Resend => {
+                let (answer, park) = self.send(item, rail, terms, &payment, hold).await?;
+                Ok((decide::after_resend(answer, terms), park))
+            }
             Step::Settle(answer) => Ok((answer, false)),
             Step::Wait(left, reason) => {
                 let answer = Answer {
