@@ -284,6 +284,24 @@ impl Rail for Stale {
     }
 }
 
+#[tokio::test]
+async fn a_worker_marks_its_sends_when_the_database_relies_on_it_whatever_its_own_settings() {
+    let db = TestDb::new().await;
+    let bank = Arc::new(Bank::default());
+    let slow = rail(&bank, terms(), |_, _, _| Reply::ExecutedLater(accepted()));
+    let engine = start(&db, vec![setup("sepa", slow)]);
+    // Switched while the worker runs: for the next deployment, say, whose rail cannot be asked any more.
+    let act = crate::support::act();
+    db.database.operator().configure_rail("sepa", &act, None, None, Some(true)).await.unwrap();
+    db.enqueue(&payment("one", "acme", "sepa")).await;
+    until("it is under way", async || bank.running.load(Ordering::SeqCst) == 1).await;
+    // Unmarked, it would count as unsent if this worker died now, and be sent again.
+    assert_eq!(db.count("payment_outbox_pending WHERE sending_marked_at IS NOT NULL").await, 1);
+    bank.open.notify_one();
+    until_empty(&db).await;
+    assert_eq!(engine.stop().await, 0);
+}
+
 async fn until_some<T>(claim: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let mut found = None;
     until(claim, async || {

@@ -77,6 +77,8 @@ pub struct ClaimedItem {
     pub traceparent: Option<String>,
     /// It stands in a strict order: when it ends, the next of its lane becomes due, without a hint.
     pub ordered: bool,
+    /// While it is leased, the database takes "not marked" for "not sent": mark it before sending.
+    pub marks_sending: bool,
 }
 
 impl ClaimedItem {

@@ -134,7 +134,8 @@ impl PaymentLane {
         if let Err(defect) = rail.validate(payment) {
             return Ok(invalid(&defect, item.must_inquire));
         }
-        let marks = decide::needs_marks(terms);
+        // The database may have been told to rely on marks after this worker had started.
+        let marks = item.marks_sending || decide::needs_marks(terms);
         if marks {
             let marked = self.executor.mark_sending(&self.worker_id, &[item.lease()]).await;
             match marked.map(|marks| marks.first().is_some_and(|(_, marked)| *marked)) {
