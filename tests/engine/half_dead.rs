@@ -5,16 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use symphony::db::{Database, RoleSource};
 use symphony::engine::gate::BreakerSettings;
-use symphony::engine::{EngineSettings, Point, Points};
-use symphony::lanes::payments::RailSetup;
+use symphony::engine::{self, Engine, EngineSettings, Point, Points, Start};
 use symphony::lanes::payments::rail::{Answer, Inquiry, Payment, Rail, Terms};
+use symphony::lanes::payments::{PaymentLane, RailSetup};
 use symphony::money::Defect;
 
 use super::bank::{
     Bank, Reply, ScriptedRail, accepted, rail, settings, setup, start, start_with, terms,
     until_empty,
 };
+use crate::support::proxy::Swallowing;
 use crate::support::{TestDb, payment, run, until};
 
 fn accepting(bank: &Arc<Bank>) -> ScriptedRail {
@@ -149,4 +151,34 @@ async fn an_item_whose_outcome_got_lost_in_a_panic_is_not_held_for_ever() {
     assert_eq!(engine.stop().await, 0);
     assert_eq!(db.ledger(item).await.len(), 0);
     assert_eq!(db.count("payment_outbox_pending WHERE lease_token IS NOT NULL").await, 1);
+}
+
+#[tokio::test]
+async fn a_database_that_swallows_everything_does_not_keep_outcomes_from_being_written() {
+    let db = TestDb::new().await;
+    let bank = Arc::new(Bank::default());
+    let proxy = Swallowing::start(&db.options).await;
+    let database = Database::connect(proxy.options.clone(), 4, RoleSource::EachTransaction)
+        .await
+        .unwrap()
+        .with_call_limit(Duration::from_secs(1));
+    let item = db.enqueue(&payment("one", "acme", "sepa")).await.outbox_id;
+    let slow = Terms { timeout: Duration::from_secs(30), ..terms() };
+    let later = rail(&bank, slow, |_, _, _| Reply::ExecutedLater(accepted()));
+    let worker = engine::new_worker_id("test");
+    let engine = Engine::start(Start {
+        lane: PaymentLane::new(database.executor(), worker, vec![setup("sepa", later)]),
+        database: database.clone(),
+        listen: proxy.options.clone(),
+        settings: EngineSettings { lease: Duration::from_mins(2), ..settings() },
+        metrics: Arc::default(),
+        points: Points::default(),
+    })
+    .unwrap();
+    until("it is under way", async || bank.running.load(Ordering::SeqCst) == 1).await;
+    proxy.swallow();
+    bank.open.notify_one();
+    until_empty(&db).await;
+    assert_eq!(engine.stop().await, 0);
+    assert_eq!(db.ledger(item).await, ["1 DISPATCHED"]);
 }

@@ -208,6 +208,14 @@ impl Executor {
         Self { database }
     }
 
+    /// The call's answer, if it comes in time; else [`DbError::Unreachable`], and nobody knows what became of it.
+    pub(crate) async fn in_time<T>(
+        &self,
+        call: impl Future<Output = Result<T, DbError>>,
+    ) -> Result<T, DbError> {
+        self.database.in_time(call).await
+    }
+
     /// Lease the next due items.
     pub async fn claim(&self, request: &ClaimRequest<'_>) -> Result<Claim, DbError> {
         let mut transaction = self.database.begin(Role::Executor).await?;

@@ -17,10 +17,14 @@ pub mod migrate;
 mod operator;
 pub mod privileges;
 
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
-use sqlx::{PgConnection, Postgres, Transaction};
+use sqlx::{Connection as _, PgConnection, Postgres, Transaction};
 
 pub use auditor::{
     AttemptRow, Auditor, EventRow, FoundItem, InstructionRow, ItemLife, LaneStatus, LedgerFigures,
@@ -39,6 +43,12 @@ pub use operator::{ActAnswer, LaneSettings, Operator, RailSettings, RedriveAnswe
 const COMMIT_LOOKUP: Duration = Duration::from_secs(30);
 /// How often to ask meanwhile.
 const COMMIT_LOOKUP_PAUSE: Duration = Duration::from_millis(50);
+/// How long a worker waits for one call: a connection that swallows everything never says so.
+const CALL_LIMIT: Duration = Duration::from_secs(30);
+/// How long a connection at rest may take to answer a ping.
+const PING_LIMIT: Duration = Duration::from_secs(2);
+/// How long returned connections are looked at twice after a call was not answered in time.
+const SUSPICION: Duration = Duration::from_secs(60);
 
 /// The role a transaction acts as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +88,8 @@ pub enum RoleSource {
 pub struct Database {
     pool: PgPool,
     roles: RoleSource,
+    call_limit: Duration,
+    suspect_until: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Database {
@@ -87,12 +99,45 @@ impl Database {
         connections_max: u32,
         roles: RoleSource,
     ) -> Result<Self, DbError> {
+        let suspect_until = Arc::new(Mutex::new(None));
+        let suspicion = suspect_until.clone();
         let pool = PgPoolOptions::new()
             .max_connections(connections_max)
             .acquire_timeout(Duration::from_secs(10))
+            // The pool's own tests wait for ever, and a connection that swallows everything would keep its place.
+            .test_before_acquire(false)
+            .before_acquire(|connection, _| Box::pin(answers(connection)))
+            .after_release(move |connection, _| {
+                let suspect = is_suspect(&suspicion);
+                Box::pin(async move { if suspect { answers(connection).await } else { Ok(true) } })
+            })
             .connect_with(options)
             .await?;
-        Ok(Self { pool, roles })
+        Ok(Self { pool, roles, call_limit: CALL_LIMIT, suspect_until })
+    }
+
+    /// The same, waiting this long for one call of a worker.
+    #[must_use]
+    pub fn with_call_limit(self, call_limit: Duration) -> Self {
+        Self { call_limit, ..self }
+    }
+
+    /// The call's answer, if it comes in time. If not, nobody knows what became of the call, and its connection is
+    /// given up.
+    async fn in_time<T>(
+        &self,
+        call: impl Future<Output = Result<T, DbError>>,
+    ) -> Result<T, DbError> {
+        // Dropped after the suspicion is known, and with it the connection.
+        let mut call = pin!(call);
+        if let Ok(answer) = tokio::time::timeout(self.call_limit, call.as_mut()).await {
+            return answer;
+        }
+        let until = Instant::now() + SUSPICION;
+        *self.suspect_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+        Err(DbError::Unreachable {
+            message: format!("no answer within {} ms", self.call_limit.as_millis()),
+        })
     }
 
     /// The pool itself, for a caller's own statements.
@@ -131,6 +176,19 @@ impl Database {
     }
 }
 
+fn is_suspect(until: &Mutex<Option<Instant>>) -> bool {
+    let until = *until.lock().unwrap_or_else(PoisonError::into_inner);
+    until.is_some_and(|until| Instant::now() < until)
+}
+
+/// Whether a connection answers in time; an error makes the pool close it at once.
+async fn answers(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    match tokio::time::timeout(PING_LIMIT, connection.ping()).await {
+        Ok(answer) => answer.map(|()| true),
+        Err(_elapsed) => Err(sqlx::Error::PoolTimedOut),
+    }
+}
+
 /// A transaction that acts as one role. Dropped without [`commit`](Self::commit), it rolls back.
 #[derive(Debug)]
 pub struct RoleTransaction {
@@ -147,34 +205,36 @@ impl RoleTransaction {
     /// Commit. If the connection is lost meanwhile, ask the server what became of the transaction: an
     /// answer that never came is not an answer.
     pub async fn commit(mut self) -> Result<(), DbError> {
-        let xid: Option<String> =
-            sqlx::query_scalar("SELECT pg_current_xact_id_if_assigned()::text")
-                .fetch_one(&mut *self.transaction)
-                .await?;
+        let (xid, server): (Option<String>, DateTime<Utc>) = sqlx::query_as(
+            "SELECT pg_current_xact_id_if_assigned()::text, pg_postmaster_start_time()",
+        )
+        .fetch_one(&mut *self.transaction)
+        .await?;
         let Err(error) = self.transaction.commit().await else { return Ok(()) };
         match xid {
             // Nothing was written, so there is nothing to be uncertain about.
             None => Err(error.into()),
-            Some(xid) => resolve_commit(&self.pool, xid).await,
+            Some(xid) => resolve_commit(&self.pool, xid, server).await,
         }
     }
 }
 
-/// What became of a transaction whose COMMIT got no answer.
-async fn resolve_commit(pool: &PgPool, xid: String) -> Result<(), DbError> {
+/// What became of a transaction whose COMMIT got no answer. `server` is when the one that was told to commit started.
+async fn resolve_commit(pool: &PgPool, xid: String, server: DateTime<Utc>) -> Result<(), DbError> {
     let started = Instant::now();
     while started.elapsed() < COMMIT_LOOKUP {
-        let status: Result<Option<String>, sqlx::Error> =
-            sqlx::query_scalar("SELECT pg_xact_status($1::text::xid8)")
+        let status: Result<(Option<String>, DateTime<Utc>), sqlx::Error> =
+            sqlx::query_as("SELECT pg_xact_status($1::text::xid8), pg_postmaster_start_time()")
                 .bind(&xid)
                 .fetch_one(pool)
                 .await;
         match status {
-            Ok(Some(status)) if status == "committed" => return Ok(()),
-            Ok(Some(status)) if status == "aborted" => return Err(DbError::NotCommitted),
-            // Still being decided, or the server is away: ask again.
-            Ok(Some(_)) => {}
-            Ok(None) => return Err(DbError::CommitUnknown { xid }),
+            Ok((status, answering)) => match fate(status.as_deref(), answering == server) {
+                Fate::Committed => return Ok(()),
+                Fate::RolledBack => return Err(DbError::NotCommitted),
+                Fate::Unknown => return Err(DbError::CommitUnknown { xid }),
+                Fate::Undecided => {}
+            },
             Err(error) => match DbError::from(error) {
                 DbError::Unreachable { .. } => {}
                 // A transaction id from the server's future: another server answered (a failover that lost it).
@@ -184,4 +244,46 @@ async fn resolve_commit(pool: &PgPool, xid: String) -> Result<(), DbError> {
         tokio::time::sleep(COMMIT_LOOKUP_PAUSE).await;
     }
     Err(DbError::CommitUnknown { xid })
+}
+
+/// What a server says of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Committed,
+    RolledBack,
+    /// Ask again.
+    Undecided,
+    Unknown,
+}
+
+/// Only the server that was told to commit can say what became of it. A standby that took over without having heard
+/// of the transaction gives its number to somebody else's, and would answer for that one.
+fn fate(status: Option<&str>, same_server: bool) -> Fate {
+    match status {
+        _ if !same_server => Fate::Unknown,
+        Some("committed") => Fate::Committed,
+        Some("aborted") => Fate::RolledBack,
+        Some(_) => Fate::Undecided,
+        None => Fate::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_server_that_was_told_to_commit_is_believed() {
+        for (status, same_server, expected) in [
+            (Some("committed"), true, Fate::Committed),
+            (Some("aborted"), true, Fate::RolledBack),
+            (Some("in progress"), true, Fate::Undecided),
+            (None, true, Fate::Unknown),
+            (Some("committed"), false, Fate::Unknown),
+            (Some("aborted"), false, Fate::Unknown),
+            (Some("in progress"), false, Fate::Unknown),
+        ] {
+            assert_eq!(fate(status, same_server), expected, "{status:?} {same_server}");
+        }
+    }
 }
