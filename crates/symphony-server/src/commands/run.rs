@@ -26,12 +26,12 @@ pub(super) async fn run(global: &Global, options: &Run) -> Result<ExitCode, Fail
         let names: Vec<_> = rails.iter().map(|rail| rail.name.clone()).collect();
         let metrics = Arc::new(LaneMetrics::default());
         // Before the first claim: a port that is taken must not cost anybody a lease.
-        let served = options.api.as_deref().unwrap_or(&config.api.listen);
-        let api = match served {
+        let api_listen = options.api.as_deref().unwrap_or(&config.api.listen);
+        let api = match api_listen {
             "off" => None,
-            served => {
+            api_listen => {
                 let lanes = vec![("payments", metrics.clone())];
-                Some(Api::start(served, database.clone(), lanes).await?)
+                Some(Api::start(api_listen, database.clone(), lanes).await?)
             }
         };
         let engine =

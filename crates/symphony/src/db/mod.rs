@@ -48,7 +48,7 @@ const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// How long a connection at rest may take to answer a ping.
 const PING_LIMIT: Duration = Duration::from_secs(2);
 /// How long returned connections are looked at twice after a call was not answered in time.
-const SUSPICION: Duration = Duration::from_secs(60);
+const SUSPICION: Duration = Duration::from_mins(1);
 
 /// The role a transaction acts as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
