@@ -1,5 +1,6 @@
 //! The engine and the payment lane against a real database, with rails whose answers the test decides.
 
 mod bank;
+mod half_dead;
 mod unknown_outcomes;
 mod working;

@@ -1,15 +1,19 @@
 //! Unknown outcomes, whole: asked about first, sent again only where that is provably safe, else left to a person.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use symphony::domain::Outcome;
 use symphony::engine::{EngineSettings, Points};
-use symphony::lanes::payments::rail::{Answer, InquiryTerms, Payment, Terms, Verdict};
+use symphony::lanes::payments::rail::{
+    Answer, Inquiry, InquiryTerms, Payment, Rail, Terms, Verdict,
+};
+use symphony::money::Defect;
 
 use super::bank::{
-    Bank, Reply, accepted, rail, settings, setup, start, start_with, terms, until_empty,
+    Bank, Reply, ScriptedRail, accepted, rail, settings, setup, start, start_with, terms,
+    until_empty,
 };
 use crate::support::{TestDb, payment, until};
 
@@ -225,6 +229,77 @@ async fn a_late_yes_is_kept_as_evidence_and_a_contradiction_is_an_alarm() {
     assert_eq!(engine.stop().await, 0);
     assert_eq!(db.state(item).await, "FAILED");
     assert_eq!(db.count("payment_outbox_events WHERE event_type = 'LATE_OUTCOME' AND (details->>'conflict')::boolean").await, 1);
+}
+
+#[tokio::test]
+async fn a_refused_second_copy_does_not_fail_a_payment_whose_first_was_executed() {
+    let db = TestDb::new().await;
+    let bank = Arc::new(Bank::default());
+    let item = db.enqueue(&payment("one", "acme", "sepa")).await.outbox_id;
+    // The first is executed and its answer lost; inquiries are answered by a replica that has not heard of it yet;
+    // the second is refused because the first has used up the balance.
+    let script = |_: &Bank, _: &Payment, nth: usize| match nth {
+        0 => Reply::Executed(Answer::trouble(Verdict::Unknown, "CONNECTION_LOST", "reset")),
+        _ => Reply::Not(Answer { code: Some("AM04".into()), ..Answer::new(Verdict::Refused) }),
+    };
+    let stale = Stale { rail: rail(&bank, terms(), script), replica_is_behind: true.into() };
+    let mut setup = setup("sepa", rail(&bank, terms(), |_, _, _| Reply::Panic));
+    setup.rail = Arc::new(stale);
+    let engine = start(&db, vec![setup]);
+    until("the loss is written down", async || db.ledger(item).await.len() == 1).await;
+    db.make_due(item).await;
+    until("the refusal is written down", async || db.ledger(item).await.len() == 2).await;
+    db.make_due(item).await;
+    until_empty(&db).await;
+    assert_eq!(engine.stop().await, 0);
+    assert_eq!(db.ledger(item).await, ["1 RETRYABLE", "2 RETRYABLE", "3 DISPATCHED"]);
+    assert_eq!(bank.executions(item), 1);
+}
+
+/// Its first inquiry is answered by a replica that is behind.
+struct Stale {
+    rail: ScriptedRail,
+    replica_is_behind: AtomicBool,
+}
+
+#[async_trait::async_trait]
+impl Rail for Stale {
+    fn terms(&self) -> &Terms {
+        self.rail.terms()
+    }
+
+    fn validate(&self, payment: &Payment) -> Result<(), Defect> {
+        self.rail.validate(payment)
+    }
+
+    async fn dispatch(&self, payment: &Payment) -> Answer {
+        self.rail.dispatch(payment).await
+    }
+
+    async fn inquire(&self, payment: &Payment) -> Inquiry {
+        if self.replica_is_behind.swap(false, Ordering::SeqCst) {
+            return Inquiry::NotFound;
+        }
+        self.rail.inquire(payment).await
+    }
+}
+
+#[tokio::test]
+async fn a_worker_marks_its_sends_when_the_database_relies_on_it_whatever_its_own_settings() {
+    let db = TestDb::new().await;
+    let bank = Arc::new(Bank::default());
+    let slow = rail(&bank, terms(), |_, _, _| Reply::ExecutedLater(accepted()));
+    let engine = start(&db, vec![setup("sepa", slow)]);
+    // Switched while the worker runs: for the next deployment, say, whose rail cannot be asked any more.
+    let act = crate::support::act();
+    db.database.operator().configure_rail("sepa", &act, None, None, Some(true)).await.unwrap();
+    db.enqueue(&payment("one", "acme", "sepa")).await;
+    until("it is under way", async || bank.running.load(Ordering::SeqCst) == 1).await;
+    // Unmarked, it would count as unsent if this worker died now, and be sent again.
+    assert_eq!(db.count("payment_outbox_pending WHERE sending_marked_at IS NOT NULL").await, 1);
+    bank.open.notify_one();
+    until_empty(&db).await;
+    assert_eq!(engine.stop().await, 0);
 }
 
 async fn until_some<T>(claim: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {

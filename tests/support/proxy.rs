@@ -97,3 +97,43 @@ async fn carry(client: TcpStream, server: TcpStream, cut: Cut, cuts: Arc<AtomicU
         }
     }
 }
+
+/// A proxy whose connections can be made to swallow everything without closing, as a lost network does. Those made
+/// afterwards work.
+pub struct Swallowing {
+    pub options: PgConnectOptions,
+    frozen: tokio::sync::watch::Sender<u64>,
+}
+
+impl Swallowing {
+    pub async fn start(server: &PgConnectOptions) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let upstream = server.get_port();
+        let (frozen, seen) = tokio::sync::watch::channel(0);
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let mut server = TcpStream::connect(("127.0.0.1", upstream)).await.unwrap();
+                let mut seen = seen.clone();
+                seen.mark_unchanged();
+                tokio::spawn(async move {
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                        _ = seen.changed() => {
+                            // Both stay open, and nothing is read any more.
+                            let _open = (client, server);
+                            std::future::pending::<()>().await;
+                        }
+                    }
+                });
+            }
+        });
+        let options = server.clone().ssl_mode(PgSslMode::Disable);
+        Self { options: without_socket(&options, port), frozen }
+    }
+
+    /// From now on the present connections swallow everything.
+    pub fn swallow(&self) {
+        self.frozen.send_modify(|times| *times += 1);
+    }
+}

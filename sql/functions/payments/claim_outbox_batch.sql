@@ -14,7 +14,8 @@ CREATE OR REPLACE FUNCTION public.claim_outbox_batch(
 ) RETURNS TABLE (
     outbox_id UUID, lease_token UUID, lease_expires_at TIMESTAMPTZ, instruction_id TEXT, participant_id TEXT,
     sequence_id BIGINT, idempotency_key TEXT, rail_type TEXT, payload JSONB, attempt_count INT, must_inquire BOOLEAN,
-    next_attempt_at TIMESTAMPTZ, created_at TIMESTAMPTZ, redrive_no INT, traceparent TEXT, ordered BOOLEAN
+    next_attempt_at TIMESTAMPTZ, created_at TIMESTAMPTZ, redrive_no INT, traceparent TEXT, ordered BOOLEAN,
+    marks_sending BOOLEAN
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 #variable_conflict use_column
@@ -128,7 +129,9 @@ BEGIN
     )
     SELECT l.outbox_id, l.lease_token, l.lease_expires_at, l.instruction_id, l.participant_id, l.sequence_id,
            l.idempotency_key, l.rail_type, i.payload, l.attempt_count, l.must_inquire, l.next_attempt_at, l.created_at,
-           i.redrive_no, i.traceparent, l.ordered
+           i.redrive_no, i.traceparent, l.ordered,
+           -- It cannot change while an item is leased: a worker configured otherwise still marks what it sends.
+           EXISTS (SELECT FROM public.payment_outbox_rails m WHERE m.rail_type = l.rail_type AND m.marks_sending)
       FROM leased l
      CROSS JOIN LATERAL (SELECT x.payload, x.redrive_no, x.traceparent
                            FROM public.payment_outbox_instructions x WHERE x.outbox_id = l.outbox_id LIMIT 1) i

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use sqlx::postgres::PgConnectOptions;
-use symphony::engine::Engine;
+use symphony::engine::{Engine, LaneMetrics};
 
 use crate::api::Api;
 use crate::cli::{Global, Run};
@@ -24,17 +24,18 @@ pub(super) async fn run(global: &Global, options: &Run) -> Result<ExitCode, Fail
         let database = server.worker_database(&config.database).await?;
         let listen = listen_options(&config, &server)?;
         let names: Vec<_> = rails.iter().map(|rail| rail.name.clone()).collect();
-        let engine =
-            worker::start_payments(&config, &database, listen, rails, points, Arc::default())
-                .await?;
-        let listen = options.api.as_deref().unwrap_or(&config.api.listen);
-        let api = match listen {
+        let metrics = Arc::new(LaneMetrics::default());
+        // Before the first claim: a port that is taken must not cost anybody a lease.
+        let api_listen = options.api.as_deref().unwrap_or(&config.api.listen);
+        let api = match api_listen {
             "off" => None,
-            listen => {
-                let lanes = vec![("payments", engine.metrics().clone())];
-                Some(Api::start(listen, database.clone(), lanes).await?)
+            api_listen => {
+                let lanes = vec![("payments", metrics.clone())];
+                Some(Api::start(api_listen, database.clone(), lanes).await?)
             }
         };
+        let engine =
+            worker::start_payments(&config, &database, listen, rails, points, metrics).await?;
         tracing::info!(
             worker_id = engine.worker_id(),
             lanes = "payments",
@@ -43,19 +44,27 @@ pub(super) async fn run(global: &Global, options: &Run) -> Result<ExitCode, Fail
             version = env!("CARGO_PKG_VERSION"),
             "working"
         );
-        if options.until_input_ends {
-            tokio::select! {
-                result = super::database::wait_for_signal() => result?,
-                () = end_of_input() => {}
+        let broken = tokio::select! {
+            result = super::database::wait_for_signal() => {
+                result?;
+                false
             }
-        } else {
-            super::database::wait_for_signal().await?;
+            () = end_of_input(), if options.until_input_ends => false,
+            () = engine.broken() => true,
+        };
+        match stop(engine, api).await {
+            Ok(_) if broken => Err(self::broken()),
+            stopped => stopped,
         }
-        stop(engine, api).await
     }
     .await;
     server.close().await?;
     result
+}
+
+/// A worker that is half dead ends as a whole, so that whoever watches over it starts another.
+pub(super) fn broken() -> Failure {
+    Failure::new("a task of the worker died, as the log says: start another worker")
 }
 
 /// Until standard input ends. A thread of its own, which may go on reading when the process ends.

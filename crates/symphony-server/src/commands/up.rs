@@ -72,8 +72,17 @@ pub(super) async fn run(global: &Global, options: &Up) -> Result<ExitCode, Failu
             folder: &folder,
         };
         scene.announce()?;
-        wait_for_signal().await?;
-        let stopped = stop(engine, api).await;
+        let broken = tokio::select! {
+            result = wait_for_signal() => {
+                result?;
+                false
+            }
+            () = engine.broken() => true,
+        };
+        let stopped = match stop(engine, api).await {
+            Ok(_) if broken => Err(super::run::broken()),
+            stopped => stopped,
+        };
         if let Some(sandbox) = sandbox {
             sandbox.stop().await.map_err(|error| Failure::new(error.to_string()))?;
         }

@@ -185,6 +185,18 @@ impl DbError {
     }
 }
 
+impl DbError {
+    /// The installation is not as this worker needs it: a grant is missing, the schema is another version's, or was
+    /// just changed under a prepared statement (0A000). Repeating helps once somebody has mended it.
+    pub fn is_mended_by_an_operator(&self) -> bool {
+        match self {
+            Self::MissingPrivilege { .. } | Self::NotMigrated { .. } => true,
+            Self::Refused { sqlstate, .. } => sqlstate == "0A000",
+            _ => false,
+        }
+    }
+}
+
 impl From<sqlx::Error> for DbError {
     fn from(error: sqlx::Error) -> Self {
         match error {

@@ -77,6 +77,8 @@ pub struct ClaimedItem {
     pub traceparent: Option<String>,
     /// It stands in a strict order: when it ends, the next of its lane becomes due, without a hint.
     pub ordered: bool,
+    /// While it is leased, the database takes "not marked" for "not sent": mark it before sending.
+    pub marks_sending: bool,
 }
 
 impl ClaimedItem {
@@ -204,6 +206,14 @@ fn tokens(leases: &[Lease]) -> Vec<LeaseToken> {
 impl Executor {
     pub(super) fn new(database: Database) -> Self {
         Self { database }
+    }
+
+    /// The call's answer, if it comes in time; else [`DbError::Unreachable`], and nobody knows what became of it.
+    pub(crate) async fn in_time<T>(
+        &self,
+        call: impl Future<Output = Result<T, DbError>>,
+    ) -> Result<T, DbError> {
+        self.database.in_time(call).await
     }
 
     /// Lease the next due items.

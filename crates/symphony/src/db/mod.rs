@@ -17,11 +17,14 @@ pub mod migrate;
 mod operator;
 pub mod privileges;
 
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
-use sqlx::{PgConnection, Postgres, Transaction};
+use sqlx::{Connection as _, PgConnection, Postgres, Transaction};
 
 pub use auditor::{
     AttemptRow, Auditor, EventRow, FoundItem, InstructionRow, ItemLife, LaneStatus, LedgerFigures,
@@ -40,6 +43,14 @@ pub use operator::{ActAnswer, LaneSettings, Operator, RailSettings, RedriveAnswe
 const COMMIT_LOOKUP: Duration = Duration::from_secs(30);
 /// How often to ask meanwhile.
 const COMMIT_LOOKUP_PAUSE: Duration = Duration::from_millis(50);
+/// How long a worker waits for one call: a connection that swallows everything never says so.
+const CALL_LIMIT: Duration = Duration::from_secs(30);
+/// How long a connection at rest may take to answer a ping.
+const PING_LIMIT: Duration = Duration::from_secs(2);
+/// After this long at rest, a connection is pinged before it is used.
+const PING_AFTER: Duration = Duration::from_secs(1);
+/// How long returned connections are looked at twice after a call was not answered in time.
+const SUSPICION: Duration = Duration::from_mins(1);
 
 /// Before a COMMIT: the transaction, if it has written, and the server's life.
 const NOTE_COMMIT: &str = "SELECT pg_current_xact_id_if_assigned()::text, pg_postmaster_start_time(), \
@@ -90,6 +101,8 @@ pub enum RoleSource {
 pub struct Database {
     pool: PgPool,
     roles: RoleSource,
+    call_limit: Duration,
+    suspect_until: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Database {
@@ -99,12 +112,49 @@ impl Database {
         connections_max: u32,
         roles: RoleSource,
     ) -> Result<Self, DbError> {
+        let suspect_until = Arc::new(Mutex::new(None));
+        let suspicion = suspect_until.clone();
         let pool = PgPoolOptions::new()
             .max_connections(connections_max)
             .acquire_timeout(Duration::from_secs(10))
+            // The pool's own tests wait for ever, and a connection that swallows everything would keep its place.
+            .test_before_acquire(false)
+            .before_acquire(|connection, rest| {
+                // A connection used a moment ago is believed: a ping for every call would cost a round trip each.
+                let fresh = rest.idle_for < PING_AFTER;
+                Box::pin(async move { if fresh { Ok(true) } else { answers(connection).await } })
+            })
+            .after_release(move |connection, _| {
+                let suspect = is_suspect(&suspicion);
+                Box::pin(async move { if suspect { answers(connection).await } else { Ok(true) } })
+            })
             .connect_with(options)
             .await?;
-        Ok(Self { pool, roles })
+        Ok(Self { pool, roles, call_limit: CALL_LIMIT, suspect_until })
+    }
+
+    /// The same, waiting this long for one call of a worker.
+    #[must_use]
+    pub fn with_call_limit(self, call_limit: Duration) -> Self {
+        Self { call_limit, ..self }
+    }
+
+    /// The call's answer, if it comes in time. If not, nobody knows what became of the call, and its connection is
+    /// given up.
+    async fn in_time<T>(
+        &self,
+        call: impl Future<Output = Result<T, DbError>>,
+    ) -> Result<T, DbError> {
+        // Dropped after the suspicion is known, and with it the connection.
+        let mut call = pin!(call);
+        if let Ok(answer) = tokio::time::timeout(self.call_limit, call.as_mut()).await {
+            return answer;
+        }
+        let until = Instant::now() + SUSPICION;
+        *self.suspect_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+        Err(DbError::Unreachable {
+            message: format!("no answer within {} ms", self.call_limit.as_millis()),
+        })
     }
 
     /// The pool itself, for a caller's own statements.
@@ -143,6 +193,19 @@ impl Database {
     }
 }
 
+fn is_suspect(until: &Mutex<Option<Instant>>) -> bool {
+    let until = *until.lock().unwrap_or_else(PoisonError::into_inner);
+    until.is_some_and(|until| Instant::now() < until)
+}
+
+/// Whether a connection answers in time; an error makes the pool close it at once.
+async fn answers(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    match tokio::time::timeout(PING_LIMIT, connection.ping()).await {
+        Ok(answer) => answer.map(|()| true),
+        Err(_elapsed) => Err(sqlx::Error::PoolTimedOut),
+    }
+}
+
 /// A transaction that acts as one role. Dropped without [`commit`](Self::commit), it rolls back.
 #[derive(Debug)]
 pub struct RoleTransaction {
@@ -176,19 +239,15 @@ async fn resolve_commit(pool: &PgPool, xid: String, life: ServerLife) -> Result<
     while started.elapsed() < COMMIT_LOOKUP {
         let answer: Result<(Option<String>, _, _), sqlx::Error> =
             sqlx::query_as(LOOK_UP_COMMIT).bind(&xid).fetch_one(pool).await;
-        let status = answer
-            .map(|(status, started_at, recovered_at)| (status, (started_at, recovered_at) == life));
-        match status {
-            Ok((Some(status), same_life)) if status == "committed" => {
-                // After a crash the number of a transaction that left no trace is given to another one: that one
-                // has committed, and nobody knows of ours.
-                return if same_life { Ok(()) } else { Err(DbError::CommitUnknown { xid }) };
+        match answer {
+            Ok((status, started_at, recovered_at)) => {
+                match fate(status.as_deref(), (started_at, recovered_at) == life) {
+                    Fate::Committed => return Ok(()),
+                    Fate::RolledBack => return Err(DbError::NotCommitted),
+                    Fate::Unknown => return Err(DbError::CommitUnknown { xid }),
+                    Fate::Undecided => {}
+                }
             }
-            // A number whose transaction committed is never given away: whosever this is, ours did not.
-            Ok((Some(status), _)) if status == "aborted" => return Err(DbError::NotCommitted),
-            // Still being decided, or the server is away: ask again.
-            Ok((Some(_), _)) => {}
-            Ok((None, _)) => return Err(DbError::CommitUnknown { xid }),
             Err(error) => match DbError::from(error) {
                 DbError::Unreachable { .. } => {}
                 // A transaction id from the server's future: another server answered (a failover that lost it).
@@ -198,4 +257,47 @@ async fn resolve_commit(pool: &PgPool, xid: String, life: ServerLife) -> Result<
         tokio::time::sleep(COMMIT_LOOKUP_PAUSE).await;
     }
     Err(DbError::CommitUnknown { xid })
+}
+
+/// What a server says of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Committed,
+    RolledBack,
+    /// Ask again.
+    Undecided,
+    Unknown,
+}
+
+/// Only the server that was told to commit, in that very life, can say what became of it. After a crash, and on a
+/// standby that took over without having heard of it, the transaction's number goes to somebody else's, and the server
+/// would answer for that one.
+fn fate(status: Option<&str>, same_life: bool) -> Fate {
+    match status {
+        _ if !same_life => Fate::Unknown,
+        Some("committed") => Fate::Committed,
+        Some("aborted") => Fate::RolledBack,
+        Some(_) => Fate::Undecided,
+        None => Fate::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_server_that_was_told_to_commit_is_believed() {
+        for (status, same_life, expected) in [
+            (Some("committed"), true, Fate::Committed),
+            (Some("aborted"), true, Fate::RolledBack),
+            (Some("in progress"), true, Fate::Undecided),
+            (None, true, Fate::Unknown),
+            (Some("committed"), false, Fate::Unknown),
+            (Some("aborted"), false, Fate::Unknown),
+            (Some("in progress"), false, Fate::Unknown),
+        ] {
+            assert_eq!(fate(status, same_life), expected, "{status:?} {same_life}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Outcomes are gathered and written in batches, again and again until the database has answered.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
@@ -15,8 +16,8 @@ const PAUSE_LONGEST: Duration = Duration::from_secs(2);
 /// What to do after a failed write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
-    /// The database was away or did not answer: the same again. If it was written after all, the lane finds its
-    /// own rows.
+    /// The database was away, did not answer, or waits for its operator (a missing privilege, a migration): the
+    /// same again. If it was written after all, the lane finds its own rows.
     Repeat,
     /// One of them is refused and takes the others with it: halve, until it is alone.
     Halve,
@@ -25,7 +26,7 @@ enum Next {
 }
 
 fn after_failure(error: &DbError, items: usize) -> Next {
-    if error.is_passing() {
+    if error.is_passing() || error.is_mended_by_an_operator() {
         Next::Repeat
     } else if items > 1 {
         Next::Halve
@@ -73,6 +74,7 @@ async fn write<L: Lane>(shared: &Shared<L>, outcomes: &[L::Done]) -> Vec<Complet
     while let Some(part) = parts.pop() {
         let error = match shared.lane.complete(part).await {
             Ok(part_answers) => {
+                shared.unwritten.store(false, Ordering::Release);
                 answers.extend(part_answers);
                 continue;
             }
@@ -82,6 +84,7 @@ async fn write<L: Lane>(shared: &Shared<L>, outcomes: &[L::Done]) -> Vec<Complet
         tracing::warn!(lane = shared.lane.name(), code = error.code(), %error, outcomes = part.len(), "outcomes were not written");
         match after_failure(&error, part.len()) {
             Next::Repeat => {
+                shared.unwritten.store(true, Ordering::Release);
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_LONGEST);
                 parts.push(part);
@@ -90,7 +93,10 @@ async fn write<L: Lane>(shared: &Shared<L>, outcomes: &[L::Done]) -> Vec<Complet
                 let (first, second) = part.split_at(part.len() / 2);
                 parts.extend([second, first]);
             }
-            Next::GiveUp => answers.push(Completed::Alarm),
+            Next::GiveUp => {
+                shared.unwritten.store(false, Ordering::Release);
+                answers.push(Completed::Alarm);
+            }
         }
     }
     answers
@@ -121,7 +127,11 @@ async fn account<L: Lane>(shared: &Shared<L>, group: usize, answer: Completed, o
             metrics.leases_lost.add(1);
             keep_evidence(shared, outcome).await;
         }
-        Completed::Alarm => metrics.integrity_alarms.add(1),
+        Completed::Alarm => {
+            metrics.integrity_alarms.add(1);
+            // The ledger would not take it, but the money may have moved: that must be known before it is sent again.
+            keep_evidence(shared, outcome).await;
+        }
     }
 }
 
@@ -173,7 +183,6 @@ pub(super) async fn give_back<L: Lane>(
 
 fn let_go_of<L: Lane>(shared: &Shared<L>, groups: &[usize], leases: &[L::Lease], let_go: &Notify) {
     shared.holds.remove(leases.iter());
-    shared.metrics.held_items.set(shared.holds.len() as u64);
     for index in 0..shared.groups.len() {
         puller::release(shared, index, groups.iter().filter(|group| **group == index).count());
     }
@@ -199,6 +208,10 @@ mod tests {
             (DbError::InvalidArgument { message: text() }, 1, Next::GiveUp),
             (DbError::LeaseLost { message: text() }, 1, Next::GiveUp),
             (DbError::NulCharacter, 2, Next::Halve),
+            // An outcome is not thrown away because somebody forgot a grant or is half way through an upgrade.
+            (DbError::MissingPrivilege { message: text() }, 1, Next::Repeat),
+            (DbError::NotMigrated { message: text() }, 1, Next::Repeat),
+            (DbError::Refused { sqlstate: "0A000".into(), message: text() }, 1, Next::Repeat),
         ] {
             assert_eq!(after_failure(&error, items), next, "{error:?} of {items}");
         }

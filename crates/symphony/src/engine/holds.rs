@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Point, Points};
+use super::{LaneMetrics, Point, Points};
 
 /// One held item, shared between its dispatch, the renewal and the shutdown.
 #[derive(Debug)]
@@ -107,10 +107,16 @@ pub(crate) struct Holds<K> {
     held: Mutex<HashMap<K, Arc<Hold>>>,
     stopping: Arc<AtomicBool>,
     points: Points,
+    metrics: Arc<LaneMetrics>,
 }
 
 impl<K: Copy + Eq + Hash> Holds<K> {
-    pub(crate) fn new(lease: Duration, margin: Duration, points: Points) -> Self {
+    pub(crate) fn new(
+        lease: Duration,
+        margin: Duration,
+        points: Points,
+        metrics: Arc<LaneMetrics>,
+    ) -> Self {
         Self {
             epoch: Instant::now(),
             lease,
@@ -118,13 +124,14 @@ impl<K: Copy + Eq + Hash> Holds<K> {
             held: Mutex::default(),
             stopping: Arc::default(),
             points,
+            metrics,
         }
     }
 
     /// Leases asked for at `asked_at` were granted.
     pub(crate) fn add(&self, asked_at: Instant, leases: impl Iterator<Item = K>) -> Vec<Arc<Hold>> {
         let mut all = self.lock();
-        leases
+        let holds = leases
             .map(|lease| {
                 let hold = Arc::new(Hold {
                     epoch: self.epoch,
@@ -139,7 +146,9 @@ impl<K: Copy + Eq + Hash> Holds<K> {
                 all.insert(lease, hold.clone());
                 hold
             })
-            .collect()
+            .collect();
+        self.count(&all);
+        holds
     }
 
     pub(crate) fn remove<'a>(&self, leases: impl Iterator<Item = &'a K>)
@@ -150,6 +159,12 @@ impl<K: Copy + Eq + Hash> Holds<K> {
         for lease in leases {
             all.remove(lease);
         }
+        self.count(&all);
+    }
+
+    // Under the lock: a stop waits for this figure to be 0, so it may never be an older one.
+    fn count(&self, all: &HashMap<K, Arc<Hold>>) {
+        self.metrics.held_items.set(all.len() as u64);
     }
 
     /// The leases that should be renewed now.
@@ -184,6 +199,11 @@ impl<K: Copy + Eq + Hash> Holds<K> {
     /// From now on nothing more is sent.
     pub(crate) fn stop_sending(&self) {
         self.stopping.store(true, Ordering::Release);
+    }
+
+    /// What [`stop_sending`](Self::stop_sending) sets.
+    pub(crate) fn stopping(&self) -> Arc<AtomicBool> {
+        self.stopping.clone()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -239,7 +259,8 @@ mod tests {
 
     #[test]
     fn a_lease_counts_from_before_it_was_asked_for() {
-        let holds: Holds<u32> = Holds::new(60 * SECOND, 5 * SECOND, Points::default());
+        let holds: Holds<u32> =
+            Holds::new(60 * SECOND, 5 * SECOND, Points::default(), Arc::default());
         let asked_at = holds.epoch;
         let hold = holds.add(asked_at, [1].into_iter()).remove(0);
         assert_eq!(hold.remaining(asked_at + 20 * SECOND), 40 * SECOND);
@@ -259,7 +280,7 @@ mod tests {
 
     #[test]
     fn once_stopping_nothing_more_is_sent() {
-        let holds: Holds<u32> = Holds::new(60 * SECOND, SECOND, Points::default());
+        let holds: Holds<u32> = Holds::new(60 * SECOND, SECOND, Points::default(), Arc::default());
         let hold = holds.add(Instant::now(), [1].into_iter()).remove(0);
         hold.begin_sending(SECOND).unwrap();
         assert!(hold.was_sent());

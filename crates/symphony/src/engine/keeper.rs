@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::pacer::between;
-use super::{Lane, Shared, holds, jitter};
+use super::{Lane, Shared, Stage, holds, jitter};
 
 /// How many repaired ids one log line names.
 const LOGGED_IDS_MAX: usize = 20;
@@ -15,6 +15,10 @@ pub(super) async fn renew<L: Lane>(shared: Arc<Shared<L>>) {
     let pause = (holds::renew_after(shared.settings.lease) / 4).max(Duration::from_millis(50));
     loop {
         tokio::time::sleep(pause).await;
+        if *shared.stage.borrow() == Stage::Broken {
+            // Whoever should complete these may be dead: others must get them.
+            return;
+        }
         let due = shared.holds.due_for_renewal(Instant::now());
         for leases in due.chunks(shared.settings.batch_items_max) {
             let asked_at = Instant::now();

@@ -14,6 +14,8 @@ use crate::db::{DbError, Heard, Hints};
 const PROBE_EVERY: Duration = Duration::from_secs(20);
 /// How long a probe may take before the connection is made anew.
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
+/// How long anything else may take on the listening connection.
+const CALL_LIMIT: Duration = Duration::from_secs(10);
 /// How often to try to become a doorman.
 const DOORMAN_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
 /// The pause before connecting again.
@@ -39,7 +41,8 @@ async fn listen_once<L: Lane>(
     options: &PgConnectOptions,
 ) -> Result<(), DbError> {
     let probe_channel = format!("symphony_probe_{:016x}", jitter());
-    let mut hints = Hints::connect(options.clone(), shared.lane.channel(), &probe_channel).await?;
+    let connecting = Hints::connect(options.clone(), shared.lane.channel(), &probe_channel);
+    let mut hints = in_time(connecting).await?;
     // Whatever was committed before the LISTEN was not heard.
     wake_all(shared);
     let mut probe = Probe { sent: None, next: Instant::now() };
@@ -68,14 +71,21 @@ async fn listen_once<L: Lane>(
                 );
                 return Ok(());
             }
-            shared.database.send_probe(&probe_channel).await?;
+            in_time(shared.database.send_probe(&probe_channel)).await?;
             probe.sent = Some(now);
         }
         if next_election <= now {
-            stand_for_election(shared, &mut hints).await?;
+            in_time(stand_for_election(shared, &mut hints)).await?;
             next_election = now + between(DOORMAN_EVERY, jitter());
         }
     }
+}
+
+/// A connection that swallows everything never answers; a doorman on it would keep the door shut.
+async fn in_time<T>(call: impl Future<Output = Result<T, DbError>>) -> Result<T, DbError> {
+    tokio::time::timeout(CALL_LIMIT, call).await.unwrap_or_else(|_elapsed| {
+        Err(DbError::Unreachable { message: "no answer in time".to_owned() })
+    })
 }
 
 /// The proof that hints arrive: a message to ourselves, over another connection.

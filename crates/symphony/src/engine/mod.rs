@@ -24,10 +24,13 @@ mod settings;
 use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
+use futures_util::FutureExt as _;
 use sqlx::postgres::PgConnectOptions;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
@@ -249,6 +252,8 @@ enum Stage {
     Draining,
     /// Time is up.
     Stopping,
+    /// A task of the engine died: no more claims, no more renewals; what is held comes back through its lease.
+    Broken,
 }
 
 /// What all tasks of one running engine share.
@@ -261,6 +266,8 @@ struct Shared<L: Lane> {
     holds: Holds<L::Lease>,
     room: Room,
     groups: Vec<puller::GroupState>,
+    /// The database does not take outcomes at present: nothing more is claimed until it does.
+    unwritten: AtomicBool,
     stage: watch::Receiver<Stage>,
 }
 
@@ -272,6 +279,8 @@ pub struct Engine {
     worker_id: String,
     shutdown: Duration,
     held: Arc<Notify>,
+    /// Nothing more is sent.
+    stopping: Arc<AtomicBool>,
     tasks: JoinSet<()>,
     pullers: JoinSet<()>,
 }
@@ -309,6 +318,7 @@ impl Engine {
                 start.settings.lease,
                 start.settings.lease_margin,
                 start.points.clone(),
+                start.metrics.clone(),
             ),
             room: Room::new(start.settings.held_items_max),
             groups: groups.into_iter().map(puller::GroupState::new).collect(),
@@ -316,20 +326,25 @@ impl Engine {
             database: start.database,
             metrics: start.metrics.clone(),
             points: start.points,
+            unwritten: AtomicBool::new(false),
             stage: stage_seen,
             settings: start.settings.clone(),
         });
+        let stopping = shared.holds.stopping();
         let mut tasks = JoinSet::new();
         let mut pullers = JoinSet::new();
-        tasks.spawn(listener::listen(shared.clone(), start.listen));
-        tasks.spawn(keeper::renew(shared.clone()));
-        tasks.spawn(keeper::repair(shared.clone()));
-        tasks.spawn(completer::give_back(shared.clone(), unsent_receiver, held.clone()));
-        tasks.spawn(completer::complete(shared.clone(), done_receiver, held.clone()));
+        let task = |name, task| watched(name, task, stage.clone(), stopping.clone());
+        tasks.spawn(task("listener", listener::listen(shared.clone(), start.listen).boxed()));
+        tasks.spawn(task("renewal", keeper::renew(shared.clone()).boxed()));
+        tasks.spawn(task("repair", keeper::repair(shared.clone()).boxed()));
+        let give_back = completer::give_back(shared.clone(), unsent_receiver, held.clone());
+        tasks.spawn(task("give back", give_back.boxed()));
+        let complete = completer::complete(shared.clone(), done_receiver, held.clone());
+        tasks.spawn(task("completer", complete.boxed()));
         for group in 0..group_count {
             let outlet =
                 puller::Outlet { done: done_sender.clone(), unsent: unsent_sender.clone() };
-            pullers.spawn(puller::pull(shared.clone(), group, outlet));
+            pullers.spawn(task("puller", puller::pull(shared.clone(), group, outlet).boxed()));
         }
         Ok(Self {
             stage,
@@ -337,6 +352,7 @@ impl Engine {
             worker_id,
             shutdown: start.settings.shutdown,
             held,
+            stopping,
             tasks,
             pullers,
         })
@@ -352,19 +368,36 @@ impl Engine {
         &self.metrics
     }
 
+    /// Wait until a task of this engine has died. It claims and renews nothing any more then: stop it, and start
+    /// another process.
+    pub async fn broken(&self) {
+        let mut stage = self.stage.subscribe();
+        // An error would mean that the engine itself is gone, and it is borrowed.
+        drop(stage.wait_for(|stage| *stage == Stage::Broken).await);
+    }
+
     /// Stop: claim no more, give back what was not sent, let what is in flight end within the time allowed, and
     /// write the rest down as unknown. Answers how many items were still held at the end (0 if all went well).
     pub async fn stop(mut self) -> u64 {
-        self.stage.send_replace(Stage::Draining);
-        let deadline = Instant::now() + self.shutdown;
-        while self.pullers.join_next().await.is_some() {}
+        raise(&self.stage, Stage::Draining);
+        self.stopping.store(true, Ordering::Release);
+        let deadline = deadline(self.shutdown);
+        // A claim that was begun is waited for, but not for ever: the database may hang.
+        let claims_ended = async { while self.pullers.join_next().await.is_some() {} };
+        if tokio::time::timeout_at(deadline.into(), claims_ended).await.is_err() {
+            tracing::warn!(
+                worker_id = %self.worker_id,
+                "a claim was not answered in time: what it leased comes back when its leases expire"
+            );
+            self.pullers.shutdown().await;
+        }
         if !self.wait_until_free(deadline).await {
             tracing::warn!(
                 worker_id = %self.worker_id,
                 held = self.metrics.held_items.get(),
                 "time to stop is up: what was sent and not answered is written down as unknown"
             );
-            self.stage.send_replace(Stage::Stopping);
+            raise(&self.stage, Stage::Stopping);
             // The database may be away: then leases will expire, and the rail will be asked.
             self.wait_until_free(Instant::now() + Duration::from_secs(5)).await;
         }
@@ -384,6 +417,49 @@ impl Engine {
             }
         }
     }
+}
+
+impl Drop for Engine {
+    /// Dropped without a stop, its tasks are gone; what still waits for its turn must not be sent.
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+}
+
+/// A task of the engine: if it ends while the engine runs, or panics at any time, the engine is broken. A worker
+/// that is half alive would claim what it cannot complete, or renew for ever what nobody works on.
+async fn watched(
+    name: &'static str,
+    task: futures_util::future::BoxFuture<'static, ()>,
+    stage: watch::Sender<Stage>,
+    stopping: Arc<AtomicBool>,
+) {
+    let panicked = AssertUnwindSafe(task).catch_unwind().await.is_err();
+    if panicked || *stage.borrow() == Stage::Running {
+        stopping.store(true, Ordering::Release);
+        raise(&stage, Stage::Broken);
+        tracing::error!(
+            group = name,
+            event = "ENGINE_BROKEN",
+            "a task of the engine died: nothing more is claimed, and what is held comes back when its leases expire"
+        );
+    }
+}
+
+/// Stages only go up.
+fn raise(stage: &watch::Sender<Stage>, to: Stage) {
+    stage.send_if_modified(|now| {
+        let higher = *now < to;
+        *now = to.max(*now);
+        higher
+    });
+}
+
+/// That far from now; a day, where the clock does not reach.
+fn deadline(wait: Duration) -> Instant {
+    const DAY: Duration = Duration::from_hours(24);
+    let now = Instant::now();
+    now.checked_add(wait.min(DAY)).unwrap_or(now)
 }
 
 /// Any number, for jitter.

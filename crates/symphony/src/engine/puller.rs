@@ -176,7 +176,9 @@ async fn wait_for_room<L: Lane>(shared: &Shared<L>, group: &GroupState) -> usize
         let held = group.held.load(Ordering::Acquire);
         let capacity = group.settings.held_items_max().min(shared.settings.held_items_max);
         let room = group.settings.held_items_max().saturating_sub(held).min(shared.room.free());
-        if worth_claiming(held, group.settings.concurrency_max, room, capacity) {
+        // What cannot be written down must not be sent: whoever writes says so, and lets go of items once it can.
+        let writable = !shared.unwritten.load(Ordering::Acquire);
+        if writable && worth_claiming(held, group.settings.concurrency_max, room, capacity) {
             let now = Instant::now();
             let allowance = group.gate().allowance(now);
             match allowance {
@@ -240,22 +242,35 @@ async fn claim<L: Lane>(
     }
     shared.metrics.claimed_items.add(got);
     let holds = shared.holds.add(asked_at, works.iter().map(L::lease));
-    shared.metrics.held_items.set(shared.holds.len() as u64);
     shared.points.reach(Point::AfterClaim);
     for (work, hold) in works.into_iter().zip(holds) {
-        tokio::spawn(carry(shared.clone(), index, work, hold, outlet.clone()));
+        let lease = L::lease(&work);
+        let shared = shared.clone();
+        let outlet = outlet.clone();
+        tokio::spawn(async move {
+            let carried = carry(shared.clone(), index, work, hold, outlet);
+            if !AssertUnwindSafe(carried).catch_unwind().await.unwrap_or(false) {
+                // Nobody will complete it: let its lease run out instead of renewing it for ever.
+                tracing::error!(
+                    lane = shared.lane.name(),
+                    "an outcome got lost: its item comes back when its lease expires, and its rail is asked first"
+                );
+                shared.holds.remove([lease].iter());
+                release(&shared, index, 1);
+            }
+        });
     }
 }
 
-/// Carry one item out, from its turn to its outcome.
+/// Carry one item out, from its turn to its outcome. Answers whether there is somebody to write that down.
 async fn carry<L: Lane>(
     shared: Arc<Shared<L>>,
     index: usize,
     work: L::Work,
     hold: Arc<Hold>,
     outlet: Outlet<L>,
-) {
-    let Some(group) = shared.groups.get(index) else { return };
+) -> bool {
+    let Some(group) = shared.groups.get(index) else { return false };
     // Closed when the engine stops.
     let dispatched = match group.calls.acquire().await {
         Err(_) => Dispatched::Unsent(Unsent::Stopping),
@@ -269,7 +284,7 @@ async fn carry<L: Lane>(
                     tracing::error!(lane = shared.lane.name(), group = group.settings.name, "a dispatch panicked");
                     interrupted(&shared, &work, &hold, Interruption::Panicked)
                 }),
-                _ = stage.wait_for(|stage| *stage == Stage::Stopping) => {
+                _ = stage.wait_for(|stage| *stage >= Stage::Stopping) => {
                     interrupted(&shared, &work, &hold, Interruption::Shutdown)
                 }
             };
@@ -278,7 +293,7 @@ async fn carry<L: Lane>(
         }
     };
     // The receivers end only when the engine does; then the lease takes care of the item.
-    let sent = match dispatched {
+    match dispatched {
         Dispatched::Done { done, trouble } => {
             group.report(trouble);
             outlet.done.send((index, done)).is_ok()
@@ -293,9 +308,6 @@ async fn carry<L: Lane>(
             }
             outlet.unsent.send((index, L::lease(&work))).is_ok()
         }
-    };
-    if !sent {
-        tracing::warn!(lane = shared.lane.name(), "an outcome came after the engine had stopped");
     }
 }
 

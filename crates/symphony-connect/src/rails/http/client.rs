@@ -205,10 +205,14 @@ async fn open(addresses: &[std::net::SocketAddr], deadline: Instant) -> Result<T
         let until = Instant::now() + deadline.saturating_duration_since(Instant::now()) / left;
         match timeout_at(until, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
-                // A request is one write: waiting to fill a packet would only delay it.
-                stream.set_nodelay(true).map_err(|error| {
-                    Failure::not_sent("CONNECT_FAILED", format!("connecting: {}", error.kind()))
-                })?;
+                // A request is one write: waiting to fill a packet would only delay it. And what is given up is
+                // given up: without the second, the kernel would go on delivering a request for minutes after its
+                // outcome was written down as unknown.
+                stream.set_nodelay(true).and_then(|()| stream.set_zero_linger()).map_err(
+                    |error| {
+                        Failure::not_sent("CONNECT_FAILED", format!("connecting: {}", error.kind()))
+                    },
+                )?;
                 return Ok(stream);
             }
             Ok(Err(error)) => {
@@ -250,6 +254,11 @@ async fn send(
     request: Request<Body>,
     deadline: Instant,
 ) -> Result<Sent, Failure> {
+    // A process that was stopped meanwhile must not send after its time: its lease may have passed to another, who
+    // was told that nothing is on its way. (A time limit alone polls the request once more before it looks.)
+    if Instant::now() >= deadline {
+        return Err(Failure::not_sent("TIMEOUT", "the time was up before anything was sent"));
+    }
     match timeout_at(deadline, sender.try_send_request(request)).await {
         Err(_elapsed) => Err(Failure::timeout()),
         Ok(Ok(response)) => Ok(Sent::Answered(response)),

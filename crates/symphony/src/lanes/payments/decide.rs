@@ -9,8 +9,10 @@ use crate::domain::Outcome;
 /// The next thing to do with a claimed item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Send it: it was never sent, or sending again is provably safe.
+    /// Send it: it was never executed.
     Send,
+    /// Send it again under its key: it may have been executed, but the rail pays once for a key.
+    Resend,
     /// Ask the rail first.
     Inquire,
     /// Write this down.
@@ -54,9 +56,13 @@ pub(crate) fn after_inquiry(inquiry: Inquiry, terms: &Terms, ages: Ages) -> Step
 
 /// May an item be sent again that may have been sent before?
 fn send_again(terms: &Terms, ages: Ages, not_found: bool) -> Step {
+    let settled = matches!(terms.inquiry, InquiryTerms::NotFoundIsFinalAfter(settle)
+        if not_found && ages.quiet_at_least >= settle);
     // The key must still be remembered when the request arrives, at the end of its time at the latest.
-    if terms.key_lifetime.is_some_and(|lifetime| ages.key_at_most + terms.timeout < lifetime) {
-        return Step::Send;
+    if !settled
+        && terms.key_lifetime.is_some_and(|lifetime| ages.key_at_most + terms.timeout < lifetime)
+    {
+        return Step::Resend;
     }
     match terms.inquiry {
         InquiryTerms::NotFoundIsFinalAfter(settle) if not_found => {
@@ -73,6 +79,16 @@ fn send_again(terms: &Terms, ages: Ages, not_found: bool) -> Step {
         InquiryTerms::Impossible => {
             Step::Park("it may have been sent, and the rail can neither deduplicate nor be asked")
         }
+    }
+}
+
+/// What the answer to a [`Step::Resend`] is worth. A refusal may be of the second copy only (the balance is gone,
+/// because the first was paid): where the rail can be asked, it is asked what became of the key.
+pub(crate) fn after_resend(answer: Answer, terms: &Terms) -> Answer {
+    if answer.verdict == Verdict::Refused && terms.inquiry != InquiryTerms::Impossible {
+        Answer { verdict: Verdict::Unknown, ..answer }
+    } else {
+        answer
     }
 }
 
@@ -120,6 +136,7 @@ mod tests {
     fn word(step: &Step) -> String {
         match step {
             Step::Send => "send".to_owned(),
+            Step::Resend => "resend".to_owned(),
             Step::Inquire => "inquire".to_owned(),
             Step::Settle(answer) => format!("settle {:?}", answer.verdict).to_lowercase(),
             Step::Wait(left, _) => format!("wait {}", left.as_secs()),
@@ -137,8 +154,8 @@ mod tests {
             (false, None, SETTLE, 0, "send"),
             (false, Some(86_400), NotFoundProvesNothing, 99_999, "send"),
             (true, None, Impossible, 0, "park"),
-            (true, Some(86_400), Impossible, 100, "send"),
-            (true, Some(86_400), Impossible, 86_369, "send"),
+            (true, Some(86_400), Impossible, 100, "resend"),
+            (true, Some(86_400), Impossible, 86_369, "resend"),
             (true, Some(86_400), Impossible, 86_370, "park"),
             (true, Some(86_400), Impossible, 99_999, "park"),
             (true, None, SETTLE, 0, "inquire"),
@@ -158,7 +175,7 @@ mod tests {
     fn after_not_found_it_is_sent_again_under_a_young_key_or_once_not_found_is_final() {
         //  key lifetime | inquiry | key age | quiet for | then
         for (lifetime, inquiry, key_age, quiet, step) in [
-            (Some(3_600), NotFoundProvesNothing, 10, 10, "send"),
+            (Some(3_600), NotFoundProvesNothing, 10, 10, "resend"),
             (Some(3_600), NotFoundProvesNothing, 3_570, 10, "park"),
             (Some(3_600), NotFoundProvesNothing, 9_999, 9_999, "park"),
             (None, NotFoundProvesNothing, 10, 9_999, "park"),
@@ -166,7 +183,8 @@ mod tests {
             (None, SETTLE, 10, 59, "wait 1"),
             (None, SETTLE, 10, 60, "send"),
             (None, SETTLE, 9_999, 9_999, "send"),
-            (Some(3_600), SETTLE, 10, 0, "send"),
+            (Some(3_600), SETTLE, 10, 0, "resend"),
+            (Some(3_600), SETTLE, 10, 60, "send"),
             (Some(3_600), SETTLE, 9_999, 0, "wait 60"),
             (Some(3_600), SETTLE, 9_999, 61, "send"),
         ] {
@@ -197,6 +215,21 @@ mod tests {
                 step,
                 "{inquiry:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_refused_second_copy_says_nothing_of_the_first_where_one_can_ask() {
+        for (inquiry, verdict, read_as) in [
+            (NotFoundProvesNothing, Verdict::Refused, Verdict::Unknown),
+            (SETTLE, Verdict::Refused, Verdict::Unknown),
+            // Nobody can be asked: the key's own answer is all there is.
+            (Impossible, Verdict::Refused, Verdict::Refused),
+            (NotFoundProvesNothing, Verdict::Accepted, Verdict::Accepted),
+            (NotFoundProvesNothing, Verdict::Retryable, Verdict::Retryable),
+        ] {
+            let terms = terms(Some(3_600), inquiry);
+            assert_eq!(after_resend(Answer::new(verdict), &terms).verdict, read_as);
         }
     }
 

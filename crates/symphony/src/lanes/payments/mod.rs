@@ -103,6 +103,10 @@ impl PaymentLane {
         }
         match step {
             Step::Send => self.send(item, rail, terms, &payment, hold).await,
+            Step::Resend => {
+                let (answer, park) = self.send(item, rail, terms, &payment, hold).await?;
+                Ok((decide::after_resend(answer, terms), park))
+            }
             Step::Settle(answer) => Ok((answer, false)),
             Step::Wait(left, reason) => {
                 let answer = Answer {
@@ -130,9 +134,13 @@ impl PaymentLane {
         if let Err(defect) = rail.validate(payment) {
             return Ok(invalid(&defect, item.must_inquire));
         }
-        let marks = decide::needs_marks(terms);
+        // The database may have been told to rely on marks after this worker had started.
+        let marks = item.marks_sending || decide::needs_marks(terms);
         if marks {
-            let marked = self.executor.mark_sending(&self.worker_id, &[item.lease()]).await;
+            let marked = self
+                .executor
+                .in_time(self.executor.mark_sending(&self.worker_id, &[item.lease()]))
+                .await;
             match marked.map(|marks| marks.first().is_some_and(|(_, marked)| *marked)) {
                 Ok(true) => {}
                 Ok(false) => return Err(Unsent::LeaseLost),
@@ -169,7 +177,7 @@ impl PaymentLane {
 
     /// When this item may have been sent so far, by the database's clock.
     async fn ages(&self, item: &ClaimedItem) -> Result<Ages, Unsent> {
-        match self.executor.send_history(item.outbox_id).await {
+        match self.executor.in_time(self.executor.send_history(item.outbox_id)).await {
             Ok(Some(history)) => Ok(Ages {
                 key_at_most: seconds(history.first_claim_age_seconds),
                 quiet_at_least: seconds(history.last_outcome_age_seconds),
@@ -307,16 +315,15 @@ impl Lane for PaymentLane {
     }
 
     async fn claim(&self, ask: &Ask<'_>) -> Result<Claimed<ClaimedItem>, DbError> {
-        let works = self
-            .executor
-            .claim(&ClaimRequest {
-                worker_id: &self.worker_id,
-                batch_size: i32::try_from(ask.items_max).unwrap_or(i32::MAX),
-                lease_seconds: i32::try_from(ask.lease.as_secs()).unwrap_or(i32::MAX),
-                rails: Some(&[ask.group.to_owned()]),
-                due_from: ask.due_from,
-            })
-            .await?;
+        let rails = [ask.group.to_owned()];
+        let request = ClaimRequest {
+            worker_id: &self.worker_id,
+            batch_size: i32::try_from(ask.items_max).unwrap_or(i32::MAX),
+            lease_seconds: i32::try_from(ask.lease.as_secs()).unwrap_or(i32::MAX),
+            rails: Some(&rails),
+            due_from: ask.due_from,
+        };
+        let works = self.executor.in_time(self.executor.claim(&request)).await?;
         let through = works.last().map(|item| item.next_attempt_at);
         Ok(Claimed { works, through })
     }
@@ -363,12 +370,19 @@ impl Lane for PaymentLane {
         let mut batch_answers = if batch.is_empty() {
             Vec::new().into_iter()
         } else {
-            self.executor.complete_batch(&self.worker_id, &batch).await?.into_iter()
+            self.executor
+                .in_time(self.executor.complete_batch(&self.worker_id, &batch))
+                .await?
+                .into_iter()
         };
         let mut answers = Vec::with_capacity(outcomes.len());
         for done in outcomes {
             let result = if done.park {
-                match self.executor.park_unknown(&self.worker_id, &done.completion).await {
+                match self
+                    .executor
+                    .in_time(self.executor.park_unknown(&self.worker_id, &done.completion))
+                    .await
+                {
                     Ok(settled) => Some(CompletionResult::Recorded(settled)),
                     Err(DbError::LeaseLost { .. }) => Some(CompletionResult::LeaseLost),
                     Err(DbError::TerminalExists { .. }) => Some(CompletionResult::TerminalExists),
@@ -400,7 +414,10 @@ impl Lane for PaymentLane {
     }
 
     async fn keep_evidence(&self, done: &Done) -> Result<bool, DbError> {
-        let late = self.executor.record_late_outcome(&self.worker_id, &done.completion).await?;
+        let late = self
+            .executor
+            .in_time(self.executor.record_late_outcome(&self.worker_id, &done.completion))
+            .await?;
         let outbox_id = done.completion.lease.outbox_id;
         if late.conflict {
             tracing::error!(lane = "payments", %outbox_id, event = "LATE_OUTCOME_CONFLICT",
@@ -418,7 +435,8 @@ impl Lane for PaymentLane {
         lease: Duration,
     ) -> Result<Vec<(Lease, bool)>, DbError> {
         let seconds = i32::try_from(lease.as_secs()).unwrap_or(i32::MAX);
-        let answers = self.executor.renew(&self.worker_id, leases, seconds).await?;
+        let answers =
+            self.executor.in_time(self.executor.renew(&self.worker_id, leases, seconds)).await?;
         Ok(leases
             .iter()
             .copied()
@@ -427,12 +445,16 @@ impl Lane for PaymentLane {
     }
 
     async fn give_back(&self, leases: &[Lease]) -> Result<(), DbError> {
-        self.executor.return_unsent(&self.worker_id, leases).await.map(|_| ())
+        self.executor
+            .in_time(self.executor.return_unsent(&self.worker_id, leases))
+            .await
+            .map(|_| ())
     }
 
     async fn repair(&self, items_max: usize) -> Result<Vec<String>, DbError> {
         let items_max = i32::try_from(items_max).unwrap_or(i32::MAX);
-        let repaired = self.executor.repair(&self.worker_id, items_max).await?;
+        let repaired =
+            self.executor.in_time(self.executor.repair(&self.worker_id, items_max)).await?;
         Ok(repaired.into_iter().map(|item| item.outbox_id.to_string()).collect())
     }
 }
@@ -453,7 +475,7 @@ impl PaymentLane {
         if late.is_empty() {
             return Ok(());
         }
-        let own = self.executor.recorded_under(&late).await?;
+        let own = self.executor.in_time(self.executor.recorded_under(&late)).await?;
         for (done, answer) in outcomes.iter().zip(answers) {
             if *answer == Completed::Late && own.contains(&done.completion.lease.outbox_id) {
                 let tally = match done.completion.outcome {
