@@ -154,14 +154,14 @@ async fn an_item_whose_outcome_got_lost_in_a_panic_is_not_held_for_ever() {
 }
 
 #[tokio::test]
-async fn a_database_that_swallows_everything_does_not_keep_outcomes_from_being_written() {
+async fn a_connection_that_swallows_everything_in_the_middle_of_a_write_holds_up_nobody_for_ever() {
     let db = TestDb::new().await;
     let bank = Arc::new(Bank::default());
     let proxy = Swallowing::start(&db.options).await;
     let database = Database::connect(proxy.options.clone(), 4, RoleSource::EachTransaction)
         .await
         .unwrap()
-        .with_call_limit(Duration::from_secs(1));
+        .with_call_limit(Duration::from_secs(3));
     let item = db.enqueue(&payment("one", "acme", "sepa")).await.outbox_id;
     let slow = Terms { timeout: Duration::from_secs(30), ..terms() };
     let later = rail(&bank, slow, |_, _, _| Reply::ExecutedLater(accepted()));
@@ -176,8 +176,16 @@ async fn a_database_that_swallows_everything_does_not_keep_outcomes_from_being_w
     })
     .unwrap();
     until("it is under way", async || bank.running.load(Ordering::SeqCst) == 1).await;
-    proxy.swallow();
+    // The connection is lost between the write and its COMMIT: the server goes on holding the row.
+    let mut locker = db.admin().await;
+    run(&mut locker, "BEGIN; SELECT FROM payment_outbox_pending FOR UPDATE").await.unwrap();
     bank.open.notify_one();
+    until("the outcome is being written", async || {
+        db.count("pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%complete_outbox_attempts%'").await > 0
+    })
+    .await;
+    proxy.swallow();
+    run(&mut locker, "ROLLBACK").await.unwrap();
     until_empty(&db).await;
     assert_eq!(engine.stop().await, 0);
     assert_eq!(db.ledger(item).await, ["1 DISPATCHED"]);

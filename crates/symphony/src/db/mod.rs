@@ -76,11 +76,17 @@ pub enum Role {
     Auditor,
 }
 
+/// A worker's transactions end by themselves: where its connection swallowed the COMMIT, the server would otherwise
+/// hold the rows for hours, against the same worker's next try too. Set with the transaction, as the role is.
+const BEGIN_AS_LOGIN: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '10s'";
+
 impl Role {
     fn begin(self) -> &'static str {
         match self {
             Self::Ingest => "BEGIN; SET LOCAL ROLE symphony_ingest",
-            Self::Executor => "BEGIN; SET LOCAL ROLE symphony_executor",
+            Self::Executor => {
+                "BEGIN; SET LOCAL ROLE symphony_executor; SET LOCAL idle_in_transaction_session_timeout = '10s'"
+            }
             Self::Operator => "BEGIN; SET LOCAL ROLE symphony_operator",
             Self::Auditor => "BEGIN; SET LOCAL ROLE symphony_auditor",
         }
@@ -187,6 +193,9 @@ impl Database {
         // One round trip for both.
         let transaction = match self.roles {
             RoleSource::EachTransaction => self.pool.begin_with(role.begin()).await?,
+            RoleSource::Login if role == Role::Executor => {
+                self.pool.begin_with(BEGIN_AS_LOGIN).await?
+            }
             RoleSource::Login => self.pool.begin().await?,
         };
         Ok(RoleTransaction { transaction, pool: self.pool.clone() })
