@@ -210,8 +210,8 @@ async fn what_a_rail_once_said_yes_to_is_not_sent_again_by_one_person_alone() {
     db.expire(item).await;
     let claimed = db.claim_one("b").await;
     let yes = symphony::db::Completion::new(lost.lease(), Outcome::Dispatched);
-    db.database.executor().record_late_outcome("a", &yes).await.unwrap();
     db.complete("b", claimed.lease(), Outcome::Failed).await.unwrap();
+    db.database.executor().record_late_outcome("a", &yes).await.unwrap();
     assert_eq!(code(operator.redrive(item, &act()).await), "P7008", "it would pay twice");
     let approved = Act { approver: Some("eve".into()), ..act() };
     operator.redrive(item, &approved).await.unwrap();

@@ -4,7 +4,7 @@ use symphony::db::{Completion, CompletionResult, DbError, Lease};
 use symphony::domain::{AttemptState, LeaseToken, Outcome};
 use uuid::Uuid;
 
-use crate::support::{TestDb, code, payment, run};
+use crate::support::{TestDb, code, payment, run, verdict};
 
 #[tokio::test]
 async fn without_a_delay_of_its_own_a_retry_waits_for_the_backoff() {
@@ -280,24 +280,49 @@ async fn a_late_outcome_is_kept_as_evidence_and_a_contradiction_is_named() {
     };
     db.expire(item).await;
     let b = db.claim_one("b").await;
-    let recorded = db.database.executor().record_late_outcome("a", &late).await.unwrap();
-    assert!(!recorded.conflict, "nothing to contradict yet");
     db.complete("b", b.lease(), Outcome::Failed).await.unwrap();
     assert!(
         db.database.executor().record_late_outcome("a", &late).await.unwrap().conflict,
         "FAILED, but the rail said yes"
     );
     assert_eq!(db.ledger(item).await, ["1 ZOMBIE_REQUEUE", "2 FAILED"], "evidence is no outcome");
-    let forged = Completion {
-        lease: Lease { lease_token: LeaseToken(Uuid::new_v4()), ..a.lease() },
-        ..late
-    };
-    assert_eq!(
-        code(db.database.executor().record_late_outcome("a", &forged).await),
-        "P7002",
-        "a token never issued for it"
-    );
-    assert_eq!(db.count("payment_outbox_events WHERE event_type = 'LATE_OUTCOME'").await, 2);
+    assert_eq!(db.count("payment_outbox_events WHERE event_type = 'LATE_OUTCOME'").await, 1);
+}
+
+#[tokio::test]
+async fn a_refusal_after_a_late_yes_is_left_to_a_person_and_never_failed() {
+    let db = TestDb::new().await;
+    let items = db.enqueue_stream("p", "ach", 2).await;
+    let a = db.claim("a", 2).await;
+    db.expire(items[0]).await;
+    let late = Completion::new(a[0].lease(), Outcome::Dispatched);
+    let b = db.claim("b", 1).await.remove(0);
+    assert!(!db.database.executor().record_late_outcome("a", &late).await.unwrap().conflict);
+    let refused = [Completion::new(b.lease(), Outcome::Failed)];
+    let answers = db.database.executor().complete_batch("b", &refused).await.unwrap();
+    let CompletionResult::Recorded(settled) = answers[0].result else { panic!("{answers:?}") };
+    assert_eq!((settled.state, settled.parked), (AttemptState::Retryable, true));
+    assert_eq!(db.ledger(items[0]).await, ["1 ZOMBIE_REQUEUE", "2 RETRYABLE"]);
+    assert_eq!(db.state(items[0]).await, "PARKED");
+    db.complete("a", a[1].lease(), Outcome::Failed).await.unwrap();
+    assert_eq!(db.state(items[1]).await, "FAILED", "without a late yes");
+    db.assert_ledger_holds().await;
+}
+
+#[tokio::test]
+async fn evidence_under_a_token_never_issued_is_kept_only_if_the_worker_says_that_its_claim_was_lost()
+ {
+    let db = TestDb::new().await;
+    let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
+    let token = Uuid::new_v4();
+    let call = format!("SELECT record_late_outcome('{item}', '{token}', 'w', 'DISPATCHED')");
+    assert_eq!(verdict(&db, "symphony_executor", &call).await, "P7002");
+    // As after a failover that lost the claim: the rail said yes, the database has never heard of it.
+    let lease = Lease { outbox_id: item, lease_token: LeaseToken(token) };
+    let late = Completion::new(lease, Outcome::Dispatched);
+    assert!(!db.database.executor().record_late_outcome("w", &late).await.unwrap().conflict);
+    assert_eq!(db.count("payment_outbox_events WHERE event_type = 'LATE_OUTCOME' AND (details->>'claim_lost')::boolean").await, 1);
+    assert!(db.claim_one("other").await.must_inquire, "the rail is asked before anything is sent");
 }
 
 #[tokio::test]

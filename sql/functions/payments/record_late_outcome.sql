@@ -3,14 +3,14 @@
 -- Moves    nothing; a pending item is marked must-inquire if the rail may have executed it
 -- Caller   symphony_executor
 -- Locks    the pending row, if there still is one
--- Refuses  P7002 the token was never issued for this item, P7003 invalid state, P7005 blank worker, P7007 no such item
+-- Refuses  P7002 the token was never issued for this item (unless p_claim_lost), P7003 invalid state, P7005 blank worker, P7007 no such item
 -- Why      nothing learnt is thrown away, but evidence is not an outcome: only a live lease may write the
 --          ledger. `conflict` says that it contradicts the ledger: money may have moved twice, or moved
 --          although FAILED says it did not.
 CREATE OR REPLACE FUNCTION public.record_late_outcome(
     p_outbox_id UUID, p_lease_token UUID, p_worker_id TEXT, p_state TEXT, p_rail_reference TEXT DEFAULT NULL,
     p_rail_code TEXT DEFAULT NULL, p_error_code TEXT DEFAULT NULL, p_error_message TEXT DEFAULT NULL,
-    p_latency_ms INT DEFAULT NULL
+    p_latency_ms INT DEFAULT NULL, p_claim_lost BOOLEAN DEFAULT false
 ) RETURNS TABLE (event_no BIGINT, conflict BOOLEAN)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -24,7 +24,9 @@ BEGIN
     END IF;
     PERFORM symphony_internal.require_payment_item(p_outbox_id);
     PERFORM FROM public.payment_outbox_pending p WHERE p.outbox_id = p_outbox_id FOR UPDATE;
-    IF NOT EXISTS (SELECT FROM public.payment_outbox_pending p WHERE p.outbox_id = p_outbox_id AND p.lease_token = p_lease_token)
+    -- After a failover or a restore the claim itself may be lost: the worker says so, and its word is evidence.
+    IF NOT p_claim_lost
+       AND NOT EXISTS (SELECT FROM public.payment_outbox_pending p WHERE p.outbox_id = p_outbox_id AND p.lease_token = p_lease_token)
        AND NOT EXISTS (SELECT FROM public.payment_outbox_attempts a WHERE a.outbox_id = p_outbox_id AND a.lease_token = p_lease_token)
     THEN
         RAISE EXCEPTION 'p_lease_token was never issued for item %', p_outbox_id USING ERRCODE = 'P7002';
@@ -41,7 +43,7 @@ BEGIN
             CASE WHEN conflict THEN 'contradicts the recorded outcome' ELSE 'arrived after the lease was lost' END,
             jsonb_build_object('state', p_state, 'lease_token', p_lease_token, 'rail_reference', p_rail_reference,
                                'rail_code', p_rail_code, 'error_code', p_error_code, 'error_message', p_error_message,
-                               'latency_ms', p_latency_ms, 'conflict', conflict, 'recorded_state', v_terminal.state,
+                               'latency_ms', p_latency_ms, 'conflict', conflict, 'claim_lost', p_claim_lost, 'recorded_state', v_terminal.state,
                                'recorded_reference', v_terminal.rail_reference))
     RETURNING e.event_no INTO event_no;
     RETURN NEXT;

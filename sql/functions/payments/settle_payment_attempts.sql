@@ -5,7 +5,8 @@
 -- Locks    the pending rows, in outbox_id order
 -- Refuses  nothing: answers per item; 23505 if an item has a terminal row already
 -- Why      RETRYABLE means surely not executed, so at the ceiling it may become FAILED. But where this or
---          an earlier try is unknown, FAILED would claim to know that no money moved: it is parked.
+--          an earlier try is unknown, FAILED would claim to know that no money moved: it is parked. So is a
+--          FAILED outcome where a rail has told a lost worker that the money moved.
 CREATE OR REPLACE FUNCTION symphony_internal.settle_payment_attempts(
     p_worker_id TEXT, p_outbox_ids UUID[], p_lease_tokens UUID[], p_states TEXT[],
     p_rail_references TEXT[], p_rail_codes TEXT[], p_error_codes TEXT[], p_error_messages TEXT[], p_latencies_ms INT[],
@@ -26,9 +27,20 @@ DECLARE
     v_lane_participants TEXT[];
     v_lane_rails        TEXT[];
     v_lane_positions    BIGINT[];
+    v_late_yes          UUID[] := '{}'::UUID[];
 BEGIN
+    IF 'FAILED' = ANY (p_states) THEN
+        -- FAILED would claim that no money moved, but a rail has told a lost worker that it did: for a person.
+        SELECT coalesce(array_agg(DISTINCT e.outbox_id), '{}'::UUID[]) INTO v_late_yes
+          FROM unnest(p_outbox_ids, p_states) t(id, outcome)
+          JOIN public.payment_outbox_events e ON e.outbox_id = t.id
+         WHERE t.outcome = 'FAILED' AND e.event_type = 'LATE_OUTCOME' AND e.details->>'state' = 'DISPATCHED';
+    END IF;
     WITH answered AS MATERIALIZED (
-        SELECT t.* FROM unnest(p_outbox_ids, p_lease_tokens, p_states, p_rail_references, p_rail_codes, p_error_codes,
+        SELECT t.id, t.token, CASE WHEN t.id = ANY (v_late_yes) THEN 'RETRYABLE' ELSE t.outcome END AS outcome, t.rail_reference,
+               t.rail_code, t.error_code, t.error_message, t.latency_ms, t.retry_delay_seconds,
+               t.unknown IS TRUE OR t.id = ANY (v_late_yes) AS unknown, t.ordinal
+          FROM unnest(p_outbox_ids, p_lease_tokens, p_states, p_rail_references, p_rail_codes, p_error_codes,
                                p_error_messages, p_latencies_ms, p_retry_delays_seconds, p_unknowns)
                WITH ORDINALITY t(id, token, outcome, rail_reference, rail_code, error_code, error_message, latency_ms,
                                  retry_delay_seconds, unknown, ordinal)
@@ -44,9 +56,9 @@ BEGIN
                   a.outcome::public.outbox_attempt_state AS new_state
     ), retried AS MATERIALIZED (
         SELECT a.*, p.*,
-               (p.must_inquire OR a.unknown IS TRUE) AS maybe_moved,
-               p_park OR (p.attempt_count >= 20 AND (p.must_inquire OR a.unknown IS TRUE)) AS parks,
-               p.attempt_count >= 20 AND NOT (p.must_inquire OR a.unknown IS TRUE OR p_park) AS gives_up
+               (p.must_inquire OR a.unknown) AS maybe_moved,
+               p_park OR a.id = ANY (v_late_yes) OR (p.attempt_count >= 20 AND (p.must_inquire OR a.unknown)) AS parks,
+               p.attempt_count >= 20 AND NOT (p.must_inquire OR a.unknown OR p_park) AS gives_up
           FROM answered a
          CROSS JOIN LATERAL (
              SELECT q.instruction_id, q.participant_id, q.sequence_id, q.idempotency_key, q.rail_type, q.attempt_count,
@@ -68,7 +80,7 @@ BEGIN
                        r.instruction_id, r.participant_id, r.sequence_id, r.idempotency_key, r.rail_type, r.claimed_at,
                        r.lane_position,
                        CASE WHEN r.gives_up THEN 'FAILED' ELSE 'RETRYABLE' END::public.outbox_attempt_state,
-                       r.unknown IS TRUE, r.maybe_moved, r.parks, r.gives_up, r.retry_delay_seconds
+                       r.unknown, r.maybe_moved, r.parks, r.gives_up, r.retry_delay_seconds
                   FROM retried r) x
     ), ledger AS (
         INSERT INTO public.payment_outbox_attempts
@@ -98,6 +110,7 @@ BEGIN
         INSERT INTO public.payment_outbox_events (event_type, outbox_id, worker_id, reason, details)
         SELECT 'PARKED', d.id, p_worker_id,
                CASE WHEN p_park THEN 'the outcome is unknown and cannot be settled by asking'
+                    WHEN d.id = ANY (v_late_yes) THEN 'the rail refuses it, but has told a lost worker that it was executed'
                     ELSE 'no more retries, and an outcome is unknown' END,
                jsonb_build_object('attempt_no', d.new_no, 'error_code', d.error_code, 'rail_code', d.rail_code,
                                   'rail_reference', d.rail_reference)

@@ -67,9 +67,9 @@ calls! {
         -> "TABLE(outbox_id uuid, attempt_no integer, worker_id text, parked boolean)",
         "SELECT * FROM public.repair_expired_leases(p_batch_size => $1, p_worker_id => $2)";
     RECORD_LATE_OUTCOME = "record_late_outcome"
-        ("p_outbox_id uuid, p_lease_token uuid, p_worker_id text, p_state text, p_rail_reference text DEFAULT NULL::text, p_rail_code text DEFAULT NULL::text, p_error_code text DEFAULT NULL::text, p_error_message text DEFAULT NULL::text, p_latency_ms integer DEFAULT NULL::integer")
+        ("p_outbox_id uuid, p_lease_token uuid, p_worker_id text, p_state text, p_rail_reference text DEFAULT NULL::text, p_rail_code text DEFAULT NULL::text, p_error_code text DEFAULT NULL::text, p_error_message text DEFAULT NULL::text, p_latency_ms integer DEFAULT NULL::integer, p_claim_lost boolean DEFAULT false")
         -> "TABLE(event_no bigint, conflict boolean)",
-        "SELECT * FROM public.record_late_outcome(p_outbox_id => $1, p_lease_token => $2, p_worker_id => $3, p_state => $4, p_rail_reference => $5, p_rail_code => $6, p_error_code => $7, p_error_message => $8, p_latency_ms => $9)";
+        "SELECT * FROM public.record_late_outcome(p_outbox_id => $1, p_lease_token => $2, p_worker_id => $3, p_state => $4, p_rail_reference => $5, p_rail_code => $6, p_error_code => $7, p_error_message => $8, p_latency_ms => $9, p_claim_lost => $10)";
     RECORD_TERMINAL_BLOCKED = "record_terminal_blocked"
         ("p_outbox_id uuid, p_lease_token uuid, p_worker_id text")
         -> "void",

@@ -385,11 +385,24 @@ impl Executor {
         Ok(rows)
     }
 
-    /// Keep what a rail answered after the lease was lost.
+    /// Keep what a rail answered after the lease was lost. If the database has never heard of the lease (a failover or
+    /// a restore lost the claim), it is kept as that: what a rail said is never thrown away.
     pub async fn record_late_outcome(
         &self,
         worker_id: &str,
         late: &Completion,
+    ) -> Result<LateOutcome, DbError> {
+        match self.record_late(worker_id, late, false).await {
+            Err(DbError::LeaseLost { .. }) => self.record_late(worker_id, late, true).await,
+            other => other,
+        }
+    }
+
+    async fn record_late(
+        &self,
+        worker_id: &str,
+        late: &Completion,
+        claim_lost: bool,
     ) -> Result<LateOutcome, DbError> {
         let mut transaction = self.database.begin(Role::Executor).await?;
         let recorded = sqlx::query_as(calls::RECORD_LATE_OUTCOME.sql)
@@ -402,6 +415,7 @@ impl Executor {
             .bind(&late.error_code)
             .bind(&late.error_message)
             .bind(late.latency_ms)
+            .bind(claim_lost)
             .fetch_one(transaction.connection())
             .await?;
         transaction.commit().await?;

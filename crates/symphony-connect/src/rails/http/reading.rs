@@ -138,7 +138,15 @@ impl Reader {
 
     fn answer(&self, said: Said, reply: &Reply, now: DateTime<Utc>) -> Answer {
         let by_status = status_code(reply.status);
+        let success = (200..300).contains(&reply.status);
         let (verdict, code) = match &said.code {
+            // "200 {"status": "rejected"}" read at the wrong place must not become a payment.
+            None if success && self.code.is_some() => {
+                return bad_response(
+                    reply,
+                    "the answer has no code at code_pointer; if the provider sends none, set code_pointer = \"\"",
+                );
+            }
             None => (self.table.verdict(&by_status), by_status),
             Some(code) => {
                 let verdict = self.verdict(code);

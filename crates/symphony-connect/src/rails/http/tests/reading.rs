@@ -43,12 +43,30 @@ fn now() -> DateTime<Utc> {
 }
 
 #[test]
+fn a_provider_without_codes_is_read_by_its_status_alone() {
+    let by_status = Reader { code: None, reason: None, ..reader() };
+    for (verdict, status, body) in [
+        (Accepted, 200, r#"{"reference": "R1"}"#),
+        (Accepted, 201, "{}"),
+        (Unknown, 202, "{}"),
+        (Unknown, 200, "garbage"),
+        (Refused, 422, ""),
+        (Unknown, 500, ""),
+    ] {
+        let answer = by_status.dispatch(KEY, &reply(status, body), now());
+        assert_eq!(answer.verdict, verdict, "{status} {body}: {answer:?}");
+    }
+}
+
+#[test]
 fn code_and_status_are_read_together_and_the_careful_reading_wins() {
     for (verdict, status, body) in [
         (Accepted, 200, r#"{"code": "ACSC", "reference": "R1"}"#),
-        (Accepted, 201, r#" {"reference": "R1"} "#),
+        // Success without the code that says so: read at the wrong place, it could be anything.
+        (Unknown, 201, r#" {"reference": "R1"} "#),
+        (Unknown, 200, r#"{"status": "RJCT"}"#),
         (Unknown, 202, "{}"),
-        (Accepted, 200, r#"{"code": null}"#),
+        (Unknown, 200, r#"{"code": null}"#),
         // A refusal with 200 is a refusal.
         (Refused, 200, r#"{"code": "AC04"}"#),
         (Refused, 200, r#"{"code": 51}"#),
