@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use symphony::db::{Database, RoleSource};
+use symphony::db::{Database, DbError, RoleSource};
 use symphony_connect::sandbox::{self, Plan, Sandbox};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -298,8 +298,16 @@ impl Run {
         let mut tick = tokio::time::interval(Duration::from_millis(100));
         loop {
             tick.tick().await;
+            // The first connection may still be one to the server that was just killed.
             let (waiting, written): (i64, i64) =
-                sqlx::query_as(count).fetch_one(self.database.pool()).await.unwrap();
+                match sqlx::query_as(count).fetch_one(self.database.pool()).await {
+                    Ok(counted) => counted,
+                    Err(error) => {
+                        let error = DbError::from(error);
+                        assert!(error.is_passing() && moved.still("away"), "{error}");
+                        continue;
+                    }
+                };
             if waiting == 0 {
                 return;
             }
