@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Mutex, Notify, mpsc};
 
 use super::{Completed, Lane, Point, Shared, Tally, puller};
 use crate::db::DbError;
@@ -35,24 +35,19 @@ fn after_failure(error: &DbError, items: usize) -> Next {
     }
 }
 
-/// Write outcomes until there are no more to come.
+/// Outcomes to come, shared by the writers.
+pub(super) type Outcomes<L> = Arc<Mutex<mpsc::UnboundedReceiver<(usize, <L as Lane>::Done)>>>;
+
+/// Write outcomes until there are no more to come. Two of these take turns: one gathers while the other waits for the
+/// database.
 pub(super) async fn complete<L: Lane>(
     shared: Arc<Shared<L>>,
-    mut done: mpsc::UnboundedReceiver<(usize, L::Done)>,
+    done: Outcomes<L>,
     let_go: Arc<Notify>,
 ) {
     let items_max = shared.settings.batch_items_max;
     let mut gathered = Vec::with_capacity(items_max);
-    while done.recv_many(&mut gathered, items_max).await > 0 {
-        // While more is under way, a moment's wait makes one batch of many.
-        if gathered.len() < items_max && shared.holds.len() > gathered.len() {
-            tokio::time::sleep(shared.settings.gather).await;
-            while gathered.len() < items_max
-                && let Ok(one) = done.try_recv()
-            {
-                gathered.push(one);
-            }
-        }
+    while gather(&shared, &done, &mut gathered).await {
         shared.points.reach(Point::BeforeComplete);
         let (groups, outcomes): (Vec<_>, Vec<_>) = gathered.drain(..).unzip();
         shared.metrics.completion_batches.add(1);
@@ -63,6 +58,29 @@ pub(super) async fn complete<L: Lane>(
         let leases: Vec<_> = outcomes.iter().map(L::lease_of).collect();
         let_go_of(&shared, &groups, &leases, &let_go);
     }
+}
+
+/// Take what there is, up to a batch. `false` if there is nothing more to come.
+async fn gather<L: Lane>(
+    shared: &Shared<L>,
+    done: &Outcomes<L>,
+    gathered: &mut Vec<(usize, L::Done)>,
+) -> bool {
+    let items_max = shared.settings.batch_items_max;
+    let mut done = done.lock().await;
+    if done.recv_many(gathered, items_max).await == 0 {
+        return false;
+    }
+    // While more is under way, a moment's wait makes one batch of many.
+    if gathered.len() < items_max && shared.holds.len() > gathered.len() {
+        tokio::time::sleep(shared.settings.gather).await;
+        while gathered.len() < items_max
+            && let Ok(one) = done.try_recv()
+        {
+            gathered.push(one);
+        }
+    }
+    true
 }
 
 /// Write a batch, whatever it takes. One answer each.

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use futures_util::FutureExt as _;
 use sqlx::postgres::PgConnectOptions;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Mutex, Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
@@ -42,6 +42,9 @@ pub use holds::{Hold, Unsent};
 pub use metrics::{Counter, Gauge, Histogram, LATENCY_BOUNDS_MS, LaneMetrics};
 use puller::Room;
 pub use settings::{Contradiction, EngineSettings, Group, check};
+
+/// Writers of outcomes: one gathers while the other waits for the database.
+const COMPLETERS: usize = 2;
 
 /// What a lane means by claim, dispatch and complete.
 pub trait Lane: Send + Sync + 'static {
@@ -339,8 +342,11 @@ impl Engine {
         tasks.spawn(task("repair", keeper::repair(shared.clone()).boxed()));
         let give_back = completer::give_back(shared.clone(), unsent_receiver, held.clone());
         tasks.spawn(task("give back", give_back.boxed()));
-        let complete = completer::complete(shared.clone(), done_receiver, held.clone());
-        tasks.spawn(task("completer", complete.boxed()));
+        let outcomes = Arc::new(Mutex::new(done_receiver));
+        for _ in 0..COMPLETERS {
+            let complete = completer::complete(shared.clone(), outcomes.clone(), held.clone());
+            tasks.spawn(task("completer", complete.boxed()));
+        }
         for group in 0..group_count {
             let outlet =
                 puller::Outlet { done: done_sender.clone(), unsent: unsent_sender.clone() };

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use futures_util::FutureExt as _;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::{Notify, Semaphore, mpsc};
 
 use super::gate::{Allowance, Breaker, RateLimit};
@@ -14,6 +15,9 @@ use super::pacer::{Catch, Look, Pacer, worth_claiming};
 use super::{
     Ask, Claimed, Dispatched, Group, Interruption, Lane, Point, Shared, Stage, Unsent, jitter,
 };
+
+/// A task each would cost more in wake-ups than a quick rail does in work.
+const ITEMS_PER_TASK: usize = 32;
 
 /// How many items the process may hold, and how many it does.
 #[derive(Debug)]
@@ -153,7 +157,8 @@ pub(super) async fn pull<L: Lane>(shared: Arc<Shared<L>>, index: usize, outlet: 
 }
 
 async fn wait_for_a_reason<L: Lane>(shared: &Shared<L>, group: &GroupState, pacer: &mut Pacer) {
-    loop {
+    // A timer whose time has come still takes a millisecond to say so: too long between two full batches.
+    while Instant::now() < pacer.wakes_at() {
         tokio::select! {
             biased;
             () = tokio::time::sleep_until(pacer.wakes_at().into()) => return,
@@ -243,32 +248,47 @@ async fn claim<L: Lane>(
     shared.metrics.claimed_items.add(got);
     let holds = shared.holds.add(asked_at, works.iter().map(L::lease));
     shared.points.reach(Point::AfterClaim);
-    for (work, hold) in works.into_iter().zip(holds) {
-        let lease = L::lease(&work);
-        let shared = shared.clone();
-        let outlet = outlet.clone();
-        tokio::spawn(async move {
-            let carried = carry(shared.clone(), index, work, hold, outlet);
-            if !AssertUnwindSafe(carried).catch_unwind().await.unwrap_or(false) {
+    let mut items = works.into_iter().zip(holds).peekable();
+    while items.peek().is_some() {
+        let some: Vec<_> = items.by_ref().take(ITEMS_PER_TASK).collect();
+        tokio::spawn(carry_all(shared.clone(), index, some, outlet.clone()));
+    }
+}
+
+/// Carry some items out, all at the same time.
+async fn carry_all<L: Lane>(
+    shared: Arc<Shared<L>>,
+    index: usize,
+    items: Vec<(L::Work, Arc<Hold>)>,
+    outlet: Outlet<L>,
+) {
+    let (shared, outlet) = (&shared, &outlet);
+    let mut carried: FuturesUnordered<_> = items
+        .into_iter()
+        .map(|(work, hold)| async move {
+            let lease = L::lease(&work);
+            let carried = AssertUnwindSafe(carry(shared, index, work, hold, outlet)).catch_unwind();
+            if !carried.await.unwrap_or(false) {
                 // Nobody will complete it: let its lease run out instead of renewing it for ever.
                 tracing::error!(
                     lane = shared.lane.name(),
                     "an outcome got lost: its item comes back when its lease expires, and its rail is asked first"
                 );
                 shared.holds.remove([lease].iter());
-                release(&shared, index, 1);
+                release(shared, index, 1);
             }
-        });
-    }
+        })
+        .collect();
+    while carried.next().await.is_some() {}
 }
 
 /// Carry one item out, from its turn to its outcome. Answers whether there is somebody to write that down.
 async fn carry<L: Lane>(
-    shared: Arc<Shared<L>>,
+    shared: &Shared<L>,
     index: usize,
     work: L::Work,
     hold: Arc<Hold>,
-    outlet: Outlet<L>,
+    outlet: &Outlet<L>,
 ) -> bool {
     let Some(group) = shared.groups.get(index) else { return false };
     // Closed when the engine stops.
@@ -282,10 +302,10 @@ async fn carry<L: Lane>(
                 biased;
                 dispatched = dispatch => dispatched.unwrap_or_else(|_| {
                     tracing::error!(lane = shared.lane.name(), group = group.settings.name, "a dispatch panicked");
-                    interrupted(&shared, &work, &hold, Interruption::Panicked)
+                    interrupted(shared, &work, &hold, Interruption::Panicked)
                 }),
                 _ = stage.wait_for(|stage| *stage >= Stage::Stopping) => {
-                    interrupted(&shared, &work, &hold, Interruption::Shutdown)
+                    interrupted(shared, &work, &hold, Interruption::Shutdown)
                 }
             };
             shared.metrics.dispatch_latency.observe(started.elapsed());
