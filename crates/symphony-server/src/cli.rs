@@ -451,13 +451,13 @@ pub struct BenchRun {
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     pub latency_seconds: u32,
     /// worker.batch_items_max
-    #[arg(long, default_value_t = 500, value_name = "ITEMS")]
+    #[arg(long, default_value_t = 1_000, value_name = "ITEMS")]
     pub batch: usize,
     /// worker.gather_ms
     #[arg(long, default_value_t = 1, value_name = "MS")]
     pub gather_ms: u64,
     /// Calls at once, for the rail that does nothing
-    #[arg(long, default_value_t = 1_000, value_name = "CALLS")]
+    #[arg(long, default_value_t = 2_000, value_name = "CALLS")]
     pub concurrency_noop: usize,
     /// Calls at once, over HTTP
     #[arg(long, default_value_t = 64, value_name = "CALLS")]

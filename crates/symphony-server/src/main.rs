@@ -8,7 +8,11 @@ use symphony_server::{cli::Cli, commands};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let json = cli.global.json;
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    // The database's answers are looked for after every few tasks: while five hundred payments are being dispatched,
+    // the next claim must not wait for its turn.
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().event_interval(3).build();
+    let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("symphony: cannot start: {error}");

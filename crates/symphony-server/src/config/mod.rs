@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(engine.lease, Duration::from_secs(90));
         assert_eq!(engine.held_items_max, 77);
         assert_eq!(engine.poll, (Duration::from_millis(1), Duration::from_millis(2)));
-        assert_eq!(engine.batch_items_max, 500);
+        assert_eq!(engine.batch_items_max, 1_000);
         assert_eq!(config.api.listen, "off");
     }
 

@@ -17,7 +17,7 @@ use super::{
 };
 
 /// A task each would cost more in wake-ups than a quick rail does in work.
-const ITEMS_PER_TASK: usize = 32;
+const ITEMS_PER_TASK: usize = 8;
 
 /// How many items the process may hold, and how many it does.
 #[derive(Debug)]

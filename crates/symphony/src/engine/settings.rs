@@ -30,8 +30,8 @@ impl Default for EngineSettings {
         Self {
             lease: Duration::from_mins(1),
             lease_margin: Duration::from_secs(5),
-            batch_items_max: 500,
-            held_items_max: 2_000,
+            batch_items_max: 1_000,
+            held_items_max: 4_000,
             poll: (Duration::from_millis(250), Duration::from_secs(1)),
             repair: (Duration::from_secs(2), Duration::from_secs(4)),
             gather: Duration::from_millis(1),
