@@ -95,7 +95,6 @@ fn the_tour_keeps_its_promises_and_leaves_nothing_behind() {
         "resolved    by dana@bank.example, who found SBX-1",
         "600 answered with the payment they already are, 0 written",
         "a superuser who wanted to rewrite the ledger (P0001)",
-        "attempt 1: Retryable (outcome unknown), error TIMEOUT",
         ": Dispatched, reference SBX-",
         "       0  executed twice",
         "       0  executed though FAILED",
@@ -104,6 +103,10 @@ fn the_tour_keeps_its_promises_and_leaves_nothing_behind() {
     ] {
         assert!(told.contains(promise), "{promise}:\n{told}");
     }
+    // On a slow machine the worker that is killed may have held it: then its life begins with that.
+    let doubts =
+        ["attempt 1: Retryable (outcome unknown), error TIMEOUT", "attempt 1: ZombieRequeue"];
+    assert!(doubts.iter().any(|doubt| told.contains(doubt)), "{told}");
     assert!(!told.contains('\x1b'), "no colours into a pipe");
     assert_eq!(errors, "");
     folder.assert_nothing_runs();
