@@ -144,10 +144,9 @@ impl Config {
             let shown = path.display().to_string();
             let text = std::fs::read_to_string(&path)
                 .map_err(|error| Failure::new(format!("cannot read {shown}: {error}")))?;
-            let over = parse(&text, &shown)?;
-            // Checked on its own first, so that a mistake is reported with its place in the file.
-            check_fields(&text, &shown)?;
-            merge(&mut table, over);
+            merge(&mut table, parse(&text, &shown)?);
+            // Before the environment is laid over it, so that a mistake is laid at the right door.
+            read(table.clone(), &shown)?;
         }
         for (name, value) in std::env::vars() {
             if let Some(path) = name.strip_prefix(ENVIRONMENT_PREFIX) {
@@ -156,17 +155,12 @@ impl Config {
                     .map_err(|problem| Failure::new(format!("{name} {problem}")))?;
             }
         }
-        Self::deserialize(table)
-            .map_err(|error| Failure::new(format!("configuration: {}", one_line(&error))))
+        read(table, "the environment's settings")
     }
 }
 
-/// The file alone, every field optional: finds unknown fields and wrong types with their line.
-fn check_fields(text: &str, shown: &str) -> Result<(), Failure> {
-    let mut table = parse(DEFAULT, "the built-in defaults")?;
-    merge(&mut table, parse(text, shown)?);
+fn read(table: Table, shown: &str) -> Result<Config, Failure> {
     Config::deserialize(table)
-        .map(|_| ())
         .map_err(|error| Failure::new(format!("{shown}: {}", one_line(&error))))
 }
 
@@ -283,7 +277,11 @@ mod tests {
             ("[worker\n", "line 1"),
         ] {
             let failure = parse(text, "symphony.toml")
-                .and_then(|_| check_fields(text, "symphony.toml"))
+                .and_then(|over| {
+                    let mut table = parse(DEFAULT, "defaults")?;
+                    merge(&mut table, over);
+                    read(table, "symphony.toml")
+                })
                 .unwrap_err()
                 .to_string();
             assert!(failure.contains(expected) && failure.contains("symphony.toml"), "{failure}");

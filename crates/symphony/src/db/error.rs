@@ -183,9 +183,7 @@ impl DbError {
             _ => false,
         }
     }
-}
 
-impl DbError {
     /// The installation is not as this worker needs it: a grant is missing, the schema is another version's, or was
     /// just changed under a prepared statement (0A000). Repeating helps once somebody has mended it.
     pub fn is_mended_by_an_operator(&self) -> bool {

@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use sqlx::PgConnection;
 use sqlx::types::Json;
 
 use super::{Database, DbError, Role, calls};
@@ -217,27 +218,35 @@ impl Executor {
         Self { database }
     }
 
-    /// The call's answer, if it comes in time; else [`DbError::Unreachable`], and nobody knows what became of it.
-    pub(crate) async fn in_time<T>(
+    /// One call of a worker: a transaction of its own, with a limit on the whole. If no answer comes in time, nobody
+    /// knows what became of it.
+    async fn call<T>(
         &self,
-        call: impl Future<Output = Result<T, DbError>>,
+        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, DbError>,
     ) -> Result<T, DbError> {
-        self.database.in_time(call).await
+        self.database
+            .in_time(async {
+                let mut transaction = self.database.begin(Role::Executor).await?;
+                let answer = work(transaction.connection()).await?;
+                transaction.commit().await?;
+                Ok(answer)
+            })
+            .await
     }
 
     /// Lease the next due items.
     pub async fn claim(&self, request: &ClaimRequest<'_>) -> Result<Claim, DbError> {
-        let mut transaction = self.database.begin(Role::Executor).await?;
-        let items = sqlx::query_as(calls::CLAIM.sql)
-            .bind(request.batch_size)
-            .bind(request.worker_id)
-            .bind(request.lease_seconds)
-            .bind(request.rails)
-            .bind(request.due_from)
-            .fetch_all(transaction.connection())
-            .await?;
-        transaction.commit().await?;
-        Ok(items)
+        self.call(async |connection| {
+            Ok(sqlx::query_as(calls::CLAIM.sql)
+                .bind(request.batch_size)
+                .bind(request.worker_id)
+                .bind(request.lease_seconds)
+                .bind(request.rails)
+                .bind(request.due_from)
+                .fetch_all(connection)
+                .await?)
+        })
+        .await
     }
 
     /// Write down how one dispatch ended.
@@ -246,35 +255,29 @@ impl Executor {
         worker_id: &str,
         completion: &Completion,
     ) -> Result<SettledAttempt, DbError> {
-        let mut transaction = self.database.begin(Role::Executor).await?;
-        let settled = sqlx::query_as(calls::COMPLETE.sql)
-            .bind(completion.lease.outbox_id)
-            .bind(completion.lease.lease_token)
-            .bind(worker_id)
-            .bind(completion.outcome.state())
-            .bind(&completion.rail_reference)
-            .bind(&completion.rail_code)
-            .bind(&completion.error_code)
-            .bind(&completion.error_message)
-            .bind(completion.latency_ms)
-            .bind(completion.retry_delay_seconds)
-            .bind(completion.outcome == Outcome::Unknown)
-            .fetch_one(transaction.connection())
-            .await
-            .map_err(DbError::from);
-        match settled {
-            Ok(settled) => {
-                transaction.commit().await?;
-                Ok(settled)
-            }
-            Err(DbError::TerminalBlocked) => {
-                // The refused call took its own trace with it: keep that in a second one.
-                drop(transaction);
-                self.record_terminal_blocked(worker_id, completion.lease).await?;
-                Err(DbError::TerminalBlocked)
-            }
-            Err(error) => Err(error),
+        let settled = self
+            .call(async |connection| {
+                Ok(sqlx::query_as(calls::COMPLETE.sql)
+                    .bind(completion.lease.outbox_id)
+                    .bind(completion.lease.lease_token)
+                    .bind(worker_id)
+                    .bind(completion.outcome.state())
+                    .bind(&completion.rail_reference)
+                    .bind(&completion.rail_code)
+                    .bind(&completion.error_code)
+                    .bind(&completion.error_message)
+                    .bind(completion.latency_ms)
+                    .bind(completion.retry_delay_seconds)
+                    .bind(completion.outcome == Outcome::Unknown)
+                    .fetch_one(connection)
+                    .await?)
+            })
+            .await;
+        if matches!(settled, Err(DbError::TerminalBlocked)) {
+            // The refused call took its own trace with it: keep that in a second one.
+            self.record_terminal_blocked(worker_id, completion.lease).await?;
         }
+        settled
     }
 
     /// Write down how many dispatches ended; one answer each, in the order given.
@@ -283,23 +286,25 @@ impl Executor {
         worker_id: &str,
         completions: &[Completion],
     ) -> Result<Vec<CompletionAnswer>, DbError> {
-        let mut transaction = self.database.begin(Role::Executor).await?;
         // One row of arrays: five hundred rows take longer to read than to write.
-        let answers: CompletionColumns = sqlx::query_as(calls::COMPLETE_BATCH.sql)
-            .bind(worker_id)
-            .bind(completions.iter().map(|c| c.lease.outbox_id).collect::<Vec<_>>())
-            .bind(completions.iter().map(|c| c.lease.lease_token).collect::<Vec<_>>())
-            .bind(completions.iter().map(|c| c.outcome.state()).collect::<Vec<_>>())
-            .bind(column(completions, |c| c.rail_reference.as_deref()))
-            .bind(column(completions, |c| c.rail_code.as_deref()))
-            .bind(column(completions, |c| c.error_code.as_deref()))
-            .bind(column(completions, |c| c.error_message.as_deref()))
-            .bind(column(completions, |c| c.latency_ms))
-            .bind(column(completions, |c| c.retry_delay_seconds))
-            .bind(column(completions, |c| (c.outcome == Outcome::Unknown).then_some(true)))
-            .fetch_one(transaction.connection())
+        let answers: CompletionColumns = self
+            .call(async |connection| {
+                Ok(sqlx::query_as(calls::COMPLETE_BATCH.sql)
+                    .bind(worker_id)
+                    .bind(completions.iter().map(|c| c.lease.outbox_id).collect::<Vec<_>>())
+                    .bind(completions.iter().map(|c| c.lease.lease_token).collect::<Vec<_>>())
+                    .bind(completions.iter().map(|c| c.outcome.state()).collect::<Vec<_>>())
+                    .bind(column(completions, |c| c.rail_reference.as_deref()))
+                    .bind(column(completions, |c| c.rail_code.as_deref()))
+                    .bind(column(completions, |c| c.error_code.as_deref()))
+                    .bind(column(completions, |c| c.error_message.as_deref()))
+                    .bind(column(completions, |c| c.latency_ms))
+                    .bind(column(completions, |c| c.retry_delay_seconds))
+                    .bind(column(completions, |c| (c.outcome == Outcome::Unknown).then_some(true)))
+                    .fetch_one(connection)
+                    .await?)
+            })
             .await?;
-        transaction.commit().await?;
         completion_answers(answers)
     }
 
@@ -309,20 +314,20 @@ impl Executor {
         worker_id: &str,
         evidence: &Completion,
     ) -> Result<SettledAttempt, DbError> {
-        let mut transaction = self.database.begin(Role::Executor).await?;
-        let settled = sqlx::query_as(calls::PARK_UNKNOWN.sql)
-            .bind(evidence.lease.outbox_id)
-            .bind(evidence.lease.lease_token)
-            .bind(worker_id)
-            .bind(&evidence.rail_reference)
-            .bind(&evidence.rail_code)
-            .bind(&evidence.error_code)
-            .bind(&evidence.error_message)
-            .bind(evidence.latency_ms)
-            .fetch_one(transaction.connection())
-            .await?;
-        transaction.commit().await?;
-        Ok(settled)
+        self.call(async |connection| {
+            Ok(sqlx::query_as(calls::PARK_UNKNOWN.sql)
+                .bind(evidence.lease.outbox_id)
+                .bind(evidence.lease.lease_token)
+                .bind(worker_id)
+                .bind(&evidence.rail_reference)
+                .bind(&evidence.rail_code)
+                .bind(&evidence.error_code)
+                .bind(&evidence.error_message)
+                .bind(evidence.latency_ms)
+                .fetch_one(connection)
+                .await?)
+        })
+        .await
     }
 
     /// Extend leases; answers the items whose lease was lost, and when the others now end.
@@ -332,15 +337,17 @@ impl Executor {
         leases: &[Lease],
         lease_seconds: i32,
     ) -> Result<Vec<(OutboxId, Option<DateTime<Utc>>)>, DbError> {
-        let mut transaction = self.database.begin(Role::Executor).await?;
-        let rows: Vec<(OutboxId, bool, Option<DateTime<Utc>>)> = sqlx::query_as(calls::RENEW.sql)
-            .bind(worker_id)
-            .bind(ids(leases))
-            .bind(tokens(leases))
-            .bind(lease_seconds)
-            .fetch_all(transaction.connection())
+        let rows: Vec<(OutboxId, bool, Option<DateTime<Utc>>)> = self
+            .call(async |connection| {
+                Ok(sqlx::query_as(calls::RENEW.sql)
+                    .bind(worker_id)
+                    .bind(ids(leases))
+                    .bind(tokens(leases))
+                    .bind(lease_seconds)
+                    .fetch_all(connection)
+                    .await?)
+            })
             .await?;
-        transaction.commit().await?;
         Ok(rows.into_iter().map(|(id, renewed, until)| (id, until.filter(|_| renewed))).collect())
     }
 
@@ -368,15 +375,15 @@ impl Executor {
         worker_id: &str,
         leases: &[Lease],
     ) -> Result<Vec<(OutboxId, bool)>, DbError> {
-        let mut transaction = self.database.begin(Role::Executor).await?;
-        let rows = sqlx::query_as(sql)
-            .bind(worker_id)
-            .bind(ids(leases))
-            .bind(tokens(leases))
-            .fetch_all(transaction.connection())
-            .await?;
-        transaction.commit().await?;
-        Ok(rows)
+        self.call(async |connection| {
+            Ok(sqlx::query_as(sql)
+                .bind(worker_id)
+                .bind(ids(leases))
+                .bind(tokens(leases))
+                .fetch_all(connection)
+                .await?)
+        })
+        .await
     }
 
     /// End expired leases of lost workers.
@@ -385,14 +392,14 @@ impl Executor {
         worker_id: &str,
         batch_size: i32,
     ) -> Result<Vec<RepairedItem>, DbError> {
-        let mut transaction = self.database.begin(Role::Executor).await?;
-        let rows = sqlx::query_as(calls::REPAIR.sql)
-            .bind(batch_size)
-            .bind(worker_id)
-            .fetch_all(transaction.connection())
-            .await?;
-        transaction.commit().await?;
-        Ok(rows)
+        self.call(async |connection| {
+            Ok(sqlx::query_as(calls::REPAIR.sql)
+                .bind(batch_size)
+                .bind(worker_id)
+                .fetch_all(connection)
+                .await?)
+        })
+        .await
     }
 
     /// Keep what a rail answered after the lease was lost. If the database has never heard of the lease (a failover or
@@ -414,28 +421,27 @@ impl Executor {
         late: &Completion,
         claim_lost: bool,
     ) -> Result<LateOutcome, DbError> {
-        let mut transaction = self.database.begin(Role::Executor).await?;
-        let recorded = sqlx::query_as(calls::RECORD_LATE_OUTCOME.sql)
-            .bind(late.lease.outbox_id)
-            .bind(late.lease.lease_token)
-            .bind(worker_id)
-            .bind(late.outcome.state())
-            .bind(&late.rail_reference)
-            .bind(&late.rail_code)
-            .bind(&late.error_code)
-            .bind(&late.error_message)
-            .bind(late.latency_ms)
-            .bind(claim_lost)
-            .fetch_one(transaction.connection())
-            .await?;
-        transaction.commit().await?;
-        Ok(recorded)
+        self.call(async |connection| {
+            Ok(sqlx::query_as(calls::RECORD_LATE_OUTCOME.sql)
+                .bind(late.lease.outbox_id)
+                .bind(late.lease.lease_token)
+                .bind(worker_id)
+                .bind(late.outcome.state())
+                .bind(&late.rail_reference)
+                .bind(&late.rail_code)
+                .bind(&late.error_code)
+                .bind(&late.error_message)
+                .bind(late.latency_ms)
+                .bind(claim_lost)
+                .fetch_one(connection)
+                .await?)
+        })
+        .await
     }
 
     /// When this item may have been sent so far; `None` if it has no outcome yet.
     pub async fn send_history(&self, item: OutboxId) -> Result<Option<SendHistory>, DbError> {
-        let mut transaction = self.database.begin(Role::Executor).await?;
-        let history = sqlx::query_as(
+        self.call(async |connection| Ok(sqlx::query_as(
             "SELECT a.outbox_id,
                     ceil(extract(epoch FROM clock_timestamp() - min(coalesce(a.claimed_at, a.completed_at))))::bigint
                         AS first_claim_age_seconds,
@@ -443,36 +449,25 @@ impl Executor {
                FROM public.payment_outbox_attempts a WHERE a.outbox_id = $1 GROUP BY a.outbox_id",
         )
         .bind(item)
-        .fetch_optional(transaction.connection())
-        .await?;
-        transaction.commit().await?;
-        Ok(history)
+        .fetch_optional(connection).await?)).await
     }
 
     /// Which of these leases already have an outcome of their own in the ledger: a completion whose COMMIT got
     /// no answer may have been written after all.
     pub async fn recorded_under(&self, leases: &[Lease]) -> Result<Vec<OutboxId>, DbError> {
-        let mut transaction = self.database.begin(Role::Executor).await?;
-        let recorded = sqlx::query_scalar(
+        self.call(async |connection| Ok(sqlx::query_scalar(
             "SELECT a.outbox_id FROM unnest($1::uuid[], $2::uuid[]) l(outbox_id, lease_token)
                JOIN public.payment_outbox_attempts a USING (outbox_id, lease_token) WHERE a.state <> 'ZOMBIE_REQUEUE'",
         )
         .bind(ids(leases))
         .bind(tokens(leases))
-        .fetch_all(transaction.connection())
-        .await?;
-        transaction.commit().await?;
-        Ok(recorded)
+        .fetch_all(connection).await?)).await
     }
 
     /// The rails on which unmarked means unsent.
     pub async fn rails_that_mark_sending(&self) -> Result<Vec<String>, DbError> {
-        let mut transaction = self.database.begin(Role::Executor).await?;
-        Ok(sqlx::query_scalar(
-            "SELECT rail_type FROM public.payment_outbox_rails WHERE marks_sending",
-        )
-        .fetch_all(transaction.connection())
-        .await?)
+        let sql = "SELECT rail_type FROM public.payment_outbox_rails WHERE marks_sending";
+        self.call(async |connection| Ok(sqlx::query_scalar(sql).fetch_all(connection).await?)).await
     }
 
     /// Keep the trace of a terminal outcome that the unique index refused.
@@ -481,14 +476,16 @@ impl Executor {
         worker_id: &str,
         lease: Lease,
     ) -> Result<(), DbError> {
-        let mut transaction = self.database.begin(Role::Executor).await?;
-        sqlx::query(calls::RECORD_TERMINAL_BLOCKED.sql)
-            .bind(lease.outbox_id)
-            .bind(lease.lease_token)
-            .bind(worker_id)
-            .execute(transaction.connection())
-            .await?;
-        transaction.commit().await
+        self.call(async |connection| {
+            sqlx::query(calls::RECORD_TERMINAL_BLOCKED.sql)
+                .bind(lease.outbox_id)
+                .bind(lease.lease_token)
+                .bind(worker_id)
+                .execute(connection)
+                .await?;
+            Ok(())
+        })
+        .await
     }
 }
 

@@ -45,6 +45,8 @@ impl Default for EngineSettings {
 pub struct Group {
     /// Its name, as items carry it.
     pub name: String,
+    /// Its section in the configuration, for whoever must change it, such as `rails.sepa`.
+    pub section: String,
     /// At most this many calls at once.
     pub concurrency_max: usize,
     /// The longest one call may take: it must fit into a lease.
@@ -112,7 +114,7 @@ pub fn check(settings: &EngineSettings, groups: &[Group]) -> Result<(), Contradi
     for group in groups {
         if group.concurrency_max == 0 {
             return Err(Contradiction::new(
-                &format!("rails.{}.concurrency_max", group.name),
+                &format!("{}.concurrency_max", group.section),
                 "must be at least 1".to_owned(),
             ));
         }
@@ -145,6 +147,7 @@ mod tests {
     fn group(call_seconds: u64) -> Group {
         Group {
             name: "sepa".to_owned(),
+            section: "rails.sepa".to_owned(),
             concurrency_max: 10,
             call_limit: Duration::from_secs(call_seconds),
             rate: None,

@@ -322,7 +322,7 @@ async fn recovery(run: &Run<'_>) -> Result<Timing, Failure> {
     };
     let claimed = database.executor().claim(&lost).await?.len() as u64;
     let lease_ends = Instant::now() + RECOVERY_LEASE;
-    let engine = start(run, &database, noop_rail_small(), EngineSettings::default())?;
+    let engine = start(run, &database, setup(NullRail::new(), 250), EngineSettings::default())?;
     let metrics = engine.metrics().clone();
     while metrics.dispatched.get() < claimed {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -343,10 +343,6 @@ async fn recovery(run: &Run<'_>) -> Result<Timing, Failure> {
         vec![waited],
         RECOVERY_MAX,
     ))
-}
-
-fn noop_rail_small() -> RailSetup {
-    setup(NullRail::new(), 250)
 }
 
 fn timing(what: String, mut times: Vec<Duration>, target: Duration) -> Timing {

@@ -45,6 +45,7 @@ impl RailSetup {
     pub fn group(&self) -> Group {
         Group {
             name: self.name.clone(),
+            section: format!("rails.{}", self.name),
             concurrency_max: self.concurrency_max,
             call_limit: self.rail.terms().timeout,
             rate: self.rate,
@@ -137,10 +138,7 @@ impl PaymentLane {
         // The database may have been told to rely on marks after this worker had started.
         let marks = item.marks_sending || decide::needs_marks(terms);
         if marks {
-            let marked = self
-                .executor
-                .in_time(self.executor.mark_sending(&self.worker_id, &[item.lease()]))
-                .await;
+            let marked = self.executor.mark_sending(&self.worker_id, &[item.lease()]).await;
             match marked.map(|marks| marks.first().is_some_and(|(_, marked)| *marked)) {
                 Ok(true) => {}
                 Ok(false) => return Err(Unsent::LeaseLost),
@@ -177,7 +175,7 @@ impl PaymentLane {
 
     /// When this item may have been sent so far, by the database's clock.
     async fn ages(&self, item: &ClaimedItem) -> Result<Ages, Unsent> {
-        match self.executor.in_time(self.executor.send_history(item.outbox_id)).await {
+        match self.executor.send_history(item.outbox_id).await {
             Ok(Some(history)) => Ok(Ages {
                 key_at_most: seconds(history.first_claim_age_seconds),
                 quiet_at_least: seconds(history.last_outcome_age_seconds),
@@ -323,7 +321,7 @@ impl Lane for PaymentLane {
             rails: Some(&rails),
             due_from: ask.due_from,
         };
-        let works = self.executor.in_time(self.executor.claim(&request)).await?;
+        let works = self.executor.claim(&request).await?;
         let through = works.last().map(|item| item.next_attempt_at);
         Ok(Claimed { works, through })
     }
@@ -370,19 +368,12 @@ impl Lane for PaymentLane {
         let mut batch_answers = if batch.is_empty() {
             Vec::new().into_iter()
         } else {
-            self.executor
-                .in_time(self.executor.complete_batch(&self.worker_id, &batch))
-                .await?
-                .into_iter()
+            self.executor.complete_batch(&self.worker_id, &batch).await?.into_iter()
         };
         let mut answers = Vec::with_capacity(outcomes.len());
         for done in outcomes {
             let result = if done.park {
-                match self
-                    .executor
-                    .in_time(self.executor.park_unknown(&self.worker_id, &done.completion))
-                    .await
-                {
+                match self.executor.park_unknown(&self.worker_id, &done.completion).await {
                     Ok(settled) => Some(CompletionResult::Recorded(settled)),
                     Err(DbError::LeaseLost { .. }) => Some(CompletionResult::LeaseLost),
                     Err(DbError::TerminalExists { .. }) => Some(CompletionResult::TerminalExists),
@@ -414,10 +405,7 @@ impl Lane for PaymentLane {
     }
 
     async fn keep_evidence(&self, done: &Done) -> Result<bool, DbError> {
-        let late = self
-            .executor
-            .in_time(self.executor.record_late_outcome(&self.worker_id, &done.completion))
-            .await?;
+        let late = self.executor.record_late_outcome(&self.worker_id, &done.completion).await?;
         let outbox_id = done.completion.lease.outbox_id;
         if late.conflict {
             tracing::error!(lane = "payments", %outbox_id, event = "LATE_OUTCOME_CONFLICT",
@@ -435,8 +423,7 @@ impl Lane for PaymentLane {
         lease: Duration,
     ) -> Result<Vec<(Lease, bool)>, DbError> {
         let seconds = i32::try_from(lease.as_secs()).unwrap_or(i32::MAX);
-        let answers =
-            self.executor.in_time(self.executor.renew(&self.worker_id, leases, seconds)).await?;
+        let answers = self.executor.renew(&self.worker_id, leases, seconds).await?;
         Ok(leases
             .iter()
             .copied()
@@ -445,16 +432,12 @@ impl Lane for PaymentLane {
     }
 
     async fn give_back(&self, leases: &[Lease]) -> Result<(), DbError> {
-        self.executor
-            .in_time(self.executor.return_unsent(&self.worker_id, leases))
-            .await
-            .map(|_| ())
+        self.executor.return_unsent(&self.worker_id, leases).await.map(|_| ())
     }
 
     async fn repair(&self, items_max: usize) -> Result<Vec<String>, DbError> {
         let items_max = i32::try_from(items_max).unwrap_or(i32::MAX);
-        let repaired =
-            self.executor.in_time(self.executor.repair(&self.worker_id, items_max)).await?;
+        let repaired = self.executor.repair(&self.worker_id, items_max).await?;
         Ok(repaired.into_iter().map(|item| item.outbox_id.to_string()).collect())
     }
 }
@@ -475,7 +458,7 @@ impl PaymentLane {
         if late.is_empty() {
             return Ok(());
         }
-        let own = self.executor.in_time(self.executor.recorded_under(&late)).await?;
+        let own = self.executor.recorded_under(&late).await?;
         for (done, answer) in outcomes.iter().zip(answers) {
             if *answer == Completed::Late && own.contains(&done.completion.lease.outbox_id) {
                 let tally = match done.completion.outcome {
