@@ -1,0 +1,3 @@
+//! The event lane: facts committed with their state go to a bus, in order within their key.
+
+pub mod bus;
