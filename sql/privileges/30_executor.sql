@@ -7,3 +7,11 @@ GRANT EXECUTE ON FUNCTION
 GRANT SELECT ON
     public.payment_outbox_instructions, public.payment_outbox_pending, public.payment_outbox_attempts, public.payment_outbox_rails
     TO symphony_executor;
+GRANT EXECUTE ON FUNCTION
+    public.claim_event_outbox_batch, public.complete_event_outbox_attempts, public.renew_event_outbox_leases,
+    public.return_unsent_event_outbox_leases, public.repair_event_outbox_leases, public.record_late_event_outcome
+    TO symphony_executor;
+GRANT SELECT ON
+    public.event_outbox_log, public.event_outbox_cursors, public.event_outbox_blocked, public.event_outbox_waiting,
+    public.event_outbox_attempts
+    TO symphony_executor;

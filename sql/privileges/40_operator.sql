@@ -12,3 +12,12 @@ GRANT SELECT ON
     public.outbox_operational_status, public.payment_outbox_dead_letters, public.payment_outbox_leases, public.supervisor_outbox_status,
     public.participant_sequence_gaps
     TO symphony_operator, symphony_approver;
+GRANT EXECUTE ON FUNCTION
+    public.redrive_event_outbox, public.skip_event_outbox, public.pause_event_lane, public.resume_event_lane,
+    public.configure_event_lane
+    TO symphony_operator, symphony_approver;
+GRANT SELECT ON
+    public.event_outbox_identities, public.event_outbox_log, public.event_outbox_cursors, public.event_outbox_blocked,
+    public.event_outbox_waiting, public.event_outbox_attempts, public.event_outbox_events, public.event_outbox_settings,
+    public.event_outbox, public.event_outbox_dead_letters
+    TO symphony_operator, symphony_approver;

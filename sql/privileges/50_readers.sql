@@ -8,3 +8,8 @@ GRANT SELECT ON
     TO symphony_readonly, symphony_auditor;
 -- An auditor proves for itself that nothing was changed by hand.
 GRANT EXECUTE ON FUNCTION public.symphony_fingerprint TO symphony_auditor, symphony_operator, symphony_approver;
+GRANT SELECT ON
+    public.event_outbox_identities, public.event_outbox_log, public.event_outbox_cursors, public.event_outbox_blocked,
+    public.event_outbox_waiting, public.event_outbox_attempts, public.event_outbox_events, public.event_outbox_settings,
+    public.event_outbox, public.event_outbox_dead_letters
+    TO symphony_readonly, symphony_auditor;

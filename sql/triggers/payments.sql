@@ -30,4 +30,4 @@ ALTER TABLE public.payment_outbox_instructions ENABLE ALWAYS TRIGGER payment_out
 
 CREATE OR REPLACE TRIGGER payment_outbox_pending_wakes_workers
     AFTER INSERT ON public.payment_outbox_pending
-    FOR EACH STATEMENT EXECUTE FUNCTION public.notify_outbox_pending();
+    FOR EACH STATEMENT EXECUTE FUNCTION public.notify_outbox_pending('outbox_pending');

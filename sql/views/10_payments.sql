@@ -37,25 +37,6 @@ SELECT a.outbox_id, a.instruction_id, a.participant_id, a.sequence_id, a.idempot
  WHERE a.state = 'FAILED'
    AND NOT EXISTS (SELECT FROM public.payment_outbox_instructions i WHERE i.redrive_of = a.outbox_id);
 
--- One row per lane. One pass over the pending table, which is small and in memory.
-CREATE OR REPLACE VIEW public.supervisor_outbox_status AS
-SELECT 'payments'::TEXT AS lane, counted.pending, counted.due_unleased_count, counted.leased_count,
-       counted.expired_lease_count, counted.parked_count, counted.scheduled_count, counted.waiting_count,
-       counted.oldest_pending_age_seconds,
-       (SELECT count(*) FROM public.payment_outbox_dead_letters) AS dlq_count,
-       s.paused
-  FROM (SELECT count(*) AS pending,
-               count(*) FILTER (WHERE p.hold IS NULL AND p.lease_token IS NULL AND p.next_attempt_at <= clock.now) AS due_unleased_count,
-               count(*) FILTER (WHERE p.lease_token IS NOT NULL AND p.lease_expires_at > clock.now) AS leased_count,
-               count(*) FILTER (WHERE p.lease_token IS NOT NULL AND p.lease_expires_at <= clock.now) AS expired_lease_count,
-               count(*) FILTER (WHERE p.hold = 'PARKED') AS parked_count,
-               count(*) FILTER (WHERE p.hold IS NULL AND p.lease_token IS NULL AND p.next_attempt_at > clock.now) AS scheduled_count,
-               count(*) FILTER (WHERE p.hold IN ('BEHIND_HEAD', 'PARTICIPANT_PAUSED')) AS waiting_count,
-               coalesce(EXTRACT(EPOCH FROM max(clock.now) - min(p.created_at)), 0)::BIGINT AS oldest_pending_age_seconds
-          FROM public.payment_outbox_pending p
-         CROSS JOIN (SELECT clock_timestamp() AS now OFFSET 0) clock) counted
- CROSS JOIN public.payment_outbox_settings s;
-
 -- Numbers missing from a participant's stream. Empty when all is well, at any moment.
 CREATE OR REPLACE VIEW public.participant_sequence_gaps AS
 SELECT n.participant_id, n.previous + 1 AS missing_from, n.sequence_id - 1 AS missing_to

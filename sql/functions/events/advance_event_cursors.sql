@@ -1,0 +1,39 @@
+-- advance_event_cursors: move cursors over what is answered, and end the leases that cover nothing more.
+--
+-- Moves    cursor: over the contiguous prefix of answered or waiting positions; bucket: leased -> free
+-- Caller   completion, return and repair functions; nobody else may
+-- Locks    nothing new: the caller holds the cursors
+-- Refuses  nothing; answers the freed buckets that have more to publish now
+-- Why      p_recount: the cursor's own count of unanswered events cannot be trusted after keys were blocked, or
+--          part of a window was answered out of turn, so what the lease covers is looked at again.
+CREATE OR REPLACE FUNCTION symphony_internal.advance_event_cursors(p_buckets SMALLINT[], p_recount BOOLEAN) RETURNS SMALLINT[]
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+    v_now    TIMESTAMPTZ := clock_timestamp();
+    v_partly SMALLINT[];
+BEGIN
+    v_partly := ARRAY(SELECT c.bucket FROM public.event_outbox_cursors c
+                       WHERE c.bucket = ANY (p_buckets) AND (p_recount OR c.unanswered > 0));
+    IF cardinality(v_partly) > 0 THEN
+        UPDATE public.event_outbox_cursors c
+           SET unanswered = h.events,
+               published_through = coalesce(h.first_in_window - 1, c.claimed_through),
+               ragged_through = CASE WHEN h.first_in_window IS NULL THEN 0 ELSE c.claimed_through END
+          FROM unnest(v_partly) t(bucket)
+         CROSS JOIN LATERAL (SELECT u.lease_token FROM public.event_outbox_cursors u WHERE u.bucket = t.bucket LIMIT 1) u
+         CROSS JOIN LATERAL (
+             SELECT count(*) AS events, min(x.log_position) FILTER (WHERE x.in_window) AS first_in_window
+               FROM symphony_internal.handed_out_events(ARRAY[t.bucket], u.lease_token) x) h
+         WHERE c.bucket = t.bucket;
+    END IF;
+    UPDATE public.event_outbox_cursors c
+       SET published_through = c.claimed_through, ragged_through = 0,
+           claimed_by = NULL, lease_token = NULL, lease_expires_at = NULL, claimed_at = NULL
+     WHERE c.bucket = ANY (p_buckets) AND c.unanswered = 0;
+    RETURN ARRAY(
+        SELECT c.bucket FROM public.event_outbox_cursors c
+         WHERE c.bucket = ANY (p_buckets) AND c.lease_token IS NULL
+           AND (EXISTS (SELECT FROM public.event_outbox_log l WHERE l.bucket = c.bucket AND l.position > c.published_through)
+                OR EXISTS (SELECT FROM public.event_outbox_blocked k WHERE k.bucket = c.bucket AND k.due_at <= v_now)));
+END $$;

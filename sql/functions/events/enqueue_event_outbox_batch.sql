@@ -1,0 +1,88 @@
+-- enqueue_event_outbox_batch: tell many facts at once; one answer per event, in the order given.
+--
+-- Moves    nothing -> the log, for every new and valid event
+-- Caller   symphony_ingest
+-- Locks    the keys' buckets in sorted order, until the caller's transaction ends: enqueue last
+-- Refuses  P7005 for a missing or oversized array; a bad or conflicting event is answered, not raised
+-- Why      optimistic: checked by the quick test and written in one statement as if all were new. If one is
+--          not plain or not new, that is undone and the careful path goes event by event. A position is
+--          taken under the bucket's lock, so position order is commit order within a key; events of one
+--          call keep its order.
+CREATE OR REPLACE FUNCTION public.enqueue_event_outbox_batch(p_events JSONB[])
+RETURNS TABLE (item_no INT, event_id UUID, log_position BIGINT, created_at TIMESTAMPTZ, state TEXT, duplicate BOOLEAN,
+               error_code TEXT, error_message TEXT)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+    v_now       TIMESTAMPTZ := clock_timestamp();
+    v_count     INT := cardinality(p_events);
+    v_denied    TEXT[] := (SELECT s.denied_payload_keys FROM public.event_outbox_settings s);
+    v_ids       UUID[];
+    v_keys      TEXT[];
+    v_buckets   SMALLINT[];
+    v_texts     TEXT[];
+    v_positions BIGINT[];
+    v_plain     BOOLEAN;
+    v_defects   TEXT[] := '{}'::TEXT[];
+    v_conflict  BOOLEAN;
+BEGIN
+    PERFORM symphony_internal.require_outbox_count('p_events', coalesce(v_count, 0), 4096);
+    BEGIN
+        SELECT bool_and(symphony_internal.is_plain_event(e.event, e.envelope, e.key_text, e.payload, e.event_id, e.occurred_at,
+                                                         e.type, e.traceparent, octet_length(e.event_text), v_denied)),
+               array_agg(e.event_id::UUID), array_agg(e.event_text),
+               -- The key's only member has no escapes, or the event is not plain.
+               array_agg(left(substr(e.key_text, strpos(e.key_text, '": "') + 4), -2))
+          INTO v_plain, v_ids, v_texts, v_keys
+          FROM (SELECT p.event, p.envelope, p.payload, p.event::TEXT AS event_text, p.key_text, p.envelope->>'eventId' AS event_id,
+                       p.envelope->>'occurredAt' AS occurred_at, p.envelope->>'type' AS type,
+                       p.envelope->>'traceparent' AS traceparent
+                  FROM (SELECT t.event, t.event->'envelope' AS envelope, t.event->'payload' AS payload,
+                               (t.event->'key')::TEXT AS key_text
+                          FROM unnest(p_events) t(event) OFFSET 0) p OFFSET 0) e;
+        IF v_plain THEN
+            v_buckets := ARRAY(SELECT symphony_internal.event_bucket(k) FROM unnest(v_keys) k);
+            PERFORM FROM public.event_outbox_buckets b WHERE b.bucket = ANY (v_buckets) ORDER BY b.bucket FOR UPDATE;
+            v_positions := ARRAY(SELECT nextval('public.event_outbox_position') FROM generate_series(1, v_count));
+            INSERT INTO public.event_outbox_identities (event_id, bucket, position, event_hash)
+            SELECT t.event_id, t.bucket, t.log_position, sha256(convert_to(t.event_text, 'UTF8'))
+              FROM unnest(v_ids, v_buckets, v_positions, v_texts) t(event_id, bucket, log_position, event_text);
+            INSERT INTO public.event_outbox_log (bucket, position, event_id, event_key, event, created_at)
+            SELECT t.bucket, t.log_position, t.event_id, t.event_key, t.event_text::JSON, v_now
+              FROM unnest(v_ids, v_buckets, v_positions, v_keys, v_texts) t(event_id, bucket, log_position, event_key, event_text);
+            RETURN QUERY SELECT t.ordinal::INT, t.event_id, t.log_position, v_now, 'PENDING', false, NULL::TEXT, NULL::TEXT
+                           FROM unnest(v_ids, v_positions) WITH ORDINALITY t(event_id, log_position, ordinal);
+            RETURN;
+        END IF;
+    EXCEPTION WHEN unique_violation OR invalid_text_representation OR invalid_parameter_value OR invalid_datetime_format
+              OR datetime_field_overflow THEN
+        NULL; -- some event is known, or not plain: the careful path will say which
+    END;
+
+    FOR i IN 1 .. v_count LOOP
+        v_defects[i] := symphony_internal.event_defect(p_events[i], v_denied);
+        v_ids[i] := CASE WHEN v_defects[i] IS NULL THEN (p_events[i] #>> '{envelope,eventId}')::UUID END;
+        v_keys[i] := CASE WHEN v_defects[i] IS NULL THEN (SELECT k.value FROM jsonb_each_text(p_events[i]->'key') k) END;
+    END LOOP;
+    PERFORM FROM public.event_outbox_buckets b
+      WHERE b.bucket = ANY (ARRAY(SELECT symphony_internal.event_bucket(k) FROM unnest(v_keys) k WHERE k IS NOT NULL))
+      ORDER BY b.bucket FOR UPDATE;
+    FOR i IN 1 .. v_count LOOP
+        item_no := i;
+        event_id := v_ids[i];
+        log_position := NULL; created_at := NULL; state := NULL; duplicate := NULL; error_code := NULL; error_message := NULL;
+        IF v_defects[i] IS NOT NULL THEN
+            error_code := 'P7005';
+            error_message := v_defects[i];
+        ELSE
+            SELECT p.log_position, p.created_at, p.duplicate, p.conflict INTO log_position, created_at, duplicate, v_conflict
+              FROM symphony_internal.place_event(p_events[i], p_events[i]::TEXT, v_ids[i], v_keys[i]) p;
+            state := CASE WHEN duplicate THEN symphony_internal.event_state(event_id) ELSE 'PENDING' END;
+            IF v_conflict THEN
+                error_code := 'P7004';
+                error_message := 'envelope.eventId reused: it already belongs to another event';
+            END IF;
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END $$;

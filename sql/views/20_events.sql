@@ -1,0 +1,34 @@
+-- What producers, operators and metrics read of the event lane. Derived, never stored.
+
+-- The outbox in the producer's words, one row per event.
+CREATE OR REPLACE VIEW public.event_outbox AS
+SELECT l.event_id AS id, l.event->'envelope'->>'type' AS "eventType", l.event->'payload' AS payload,
+       CASE WHEN w.position IS NOT NULL THEN 'PENDING'
+            ELSE coalesce(CASE ended.state WHEN 'DISPATCHED' THEN 'SENT' WHEN 'FAILED' THEN 'FAILED' END, 'PENDING') END AS state,
+       coalesce(tries.attempts, 0) AS attempts, tries.last_error AS "lastError",
+       CASE WHEN w.position IS NOT NULL THEN k.due_at
+            WHEN ended.state IS NULL THEN l.created_at END AS next_attempt,
+       l.created_at AS "createdAt", coalesce(tries.last_at, l.created_at) AS "updatedAt",
+       l.event_key, l.bucket, l.position AS log_position, l.event
+  FROM public.event_outbox_log l
+  LEFT JOIN public.event_outbox_waiting w ON w.bucket = l.bucket AND w.event_key = l.event_key AND w.position = l.position
+  LEFT JOIN public.event_outbox_blocked k ON k.bucket = w.bucket AND k.event_key = w.event_key
+  LEFT JOIN LATERAL (SELECT a.state FROM public.event_outbox_attempts a
+                      WHERE a.bucket = l.bucket AND a.position = l.position AND a.outcome_no = 0
+                      ORDER BY a.redrive_no DESC LIMIT 1) ended ON true
+  LEFT JOIN LATERAL (SELECT count(*)::INT AS attempts, max(a.completed_at) AS last_at,
+                            (array_agg(a.error_message ORDER BY a.redrive_no DESC, a.attempt_no DESC))[1] AS last_error
+                       FROM public.event_outbox_attempts a WHERE a.bucket = l.bucket AND a.position = l.position) tries ON true;
+
+-- Events that ended FAILED and that nobody has redriven since.
+CREATE OR REPLACE VIEW public.event_outbox_dead_letters AS
+SELECT a.event_id, a.event_key, a.bucket, a.position AS log_position, a.redrive_no, a.attempt_no, a.completed_at AS failed_at,
+       a.destination, a.error_code, a.error_message,
+       EXISTS (SELECT FROM public.event_outbox_blocked k
+                WHERE k.bucket = a.bucket AND k.event_key = a.event_key AND k.failed_position = a.position) AS blocks_its_key
+  FROM public.event_outbox_attempts a
+ WHERE a.state = 'FAILED'
+   AND NOT EXISTS (SELECT FROM public.event_outbox_attempts later
+                    WHERE later.bucket = a.bucket AND later.position = a.position AND later.redrive_no > a.redrive_no)
+   AND NOT EXISTS (SELECT FROM public.event_outbox_waiting w
+                    WHERE w.bucket = a.bucket AND w.event_key = a.event_key AND w.position = a.position);

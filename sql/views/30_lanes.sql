@@ -1,0 +1,49 @@
+-- All lanes side by side.
+
+-- One row per lane. Payments: one pass over the pending table, which is small and in memory. Events: what lies beyond
+-- each cursor is counted in the log's index, so this costs as much as there is to publish.
+CREATE OR REPLACE VIEW public.supervisor_outbox_status AS
+SELECT 'payments'::TEXT AS lane, counted.pending, counted.due_unleased_count, counted.leased_count,
+       counted.expired_lease_count, counted.parked_count, counted.scheduled_count, counted.waiting_count,
+       counted.oldest_pending_age_seconds,
+       (SELECT count(*) FROM public.payment_outbox_dead_letters) AS dlq_count,
+       s.paused
+  FROM (SELECT count(*) AS pending,
+               count(*) FILTER (WHERE p.hold IS NULL AND p.lease_token IS NULL AND p.next_attempt_at <= clock.now) AS due_unleased_count,
+               count(*) FILTER (WHERE p.lease_token IS NOT NULL AND p.lease_expires_at > clock.now) AS leased_count,
+               count(*) FILTER (WHERE p.lease_token IS NOT NULL AND p.lease_expires_at <= clock.now) AS expired_lease_count,
+               count(*) FILTER (WHERE p.hold = 'PARKED') AS parked_count,
+               count(*) FILTER (WHERE p.hold IS NULL AND p.lease_token IS NULL AND p.next_attempt_at > clock.now) AS scheduled_count,
+               count(*) FILTER (WHERE p.hold IN ('BEHIND_HEAD', 'PARTICIPANT_PAUSED')) AS waiting_count,
+               coalesce(EXTRACT(EPOCH FROM max(clock.now) - min(p.created_at)), 0)::BIGINT AS oldest_pending_age_seconds
+          FROM public.payment_outbox_pending p
+         CROSS JOIN (SELECT clock_timestamp() AS now OFFSET 0) clock) counted
+ CROSS JOIN public.payment_outbox_settings s
+UNION ALL
+SELECT 'events', beyond.events + waiting.events AS pending, beyond.events - leased.events + waiting.due AS due_unleased_count,
+       leased.events, leased.expired, 0::BIGINT, waiting.scheduled, waiting.behind_failed,
+       coalesce(EXTRACT(EPOCH FROM clock_timestamp() - LEAST(beyond.oldest, waiting.oldest)), 0)::BIGINT,
+       (SELECT count(*) FROM public.event_outbox_dead_letters), s.paused
+  FROM (SELECT coalesce(sum(n.events), 0)::BIGINT AS events, min(n.oldest) AS oldest
+          FROM public.event_outbox_cursors c
+         CROSS JOIN LATERAL (
+             SELECT count(*) AS events,
+                    (SELECT h.created_at FROM public.event_outbox_log h WHERE h.bucket = c.bucket AND h.position > c.published_through
+                      ORDER BY h.position LIMIT 1) AS oldest
+               FROM public.event_outbox_log l WHERE l.bucket = c.bucket AND l.position > c.published_through) n) beyond
+ CROSS JOIN (SELECT coalesce(sum(c.unanswered) FILTER (WHERE c.lease_expires_at > clock_timestamp()), 0)::BIGINT AS events,
+                    coalesce(sum(c.unanswered) FILTER (WHERE c.lease_expires_at <= clock_timestamp()), 0)::BIGINT AS expired
+               FROM public.event_outbox_cursors c) leased
+ CROSS JOIN (SELECT coalesce(sum(n.events), 0)::BIGINT AS events,
+                    coalesce(sum(n.events) FILTER (WHERE k.due_at <= clock_timestamp()), 0)::BIGINT AS due,
+                    coalesce(sum(n.events) FILTER (WHERE k.due_at > clock_timestamp() AND k.failed_position IS NULL), 0)::BIGINT AS scheduled,
+                    coalesce(sum(n.events) FILTER (WHERE k.failed_position IS NOT NULL), 0)::BIGINT AS behind_failed,
+                    min(n.oldest) AS oldest
+               FROM public.event_outbox_blocked k
+              CROSS JOIN LATERAL (
+                  SELECT count(*) AS events,
+                         (SELECT l.created_at FROM public.event_outbox_waiting h
+                            JOIN public.event_outbox_log l ON l.bucket = h.bucket AND l.position = h.position
+                           WHERE h.bucket = k.bucket AND h.event_key = k.event_key ORDER BY h.position LIMIT 1) AS oldest
+                    FROM public.event_outbox_waiting w WHERE w.bucket = k.bucket AND w.event_key = k.event_key) n) waiting
+ CROSS JOIN public.event_outbox_settings s;
