@@ -11,6 +11,8 @@ pub mod rules;
 mod walk;
 
 #[cfg(test)]
+mod corpus_tests;
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
@@ -22,6 +24,9 @@ use self::rules::Rule;
 use self::walk::Walk;
 
 pub use self::header::Header;
+
+/// The contract as a JSON Schema (2020-12), for producers in other languages.
+pub const JSON_SCHEMA: &str = include_str!("../../../../schemas/event.schema.json");
 
 /// Why something is no event. Never contains a value of it; names of members only where they look like names.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,6 +46,7 @@ impl Defect {
 
 /// An event that keeps every rule. There is no other way to make one than to check it.
 #[derive(Debug, Clone)]
+#[allow(clippy::struct_field_names)] // The contract's own words.
 pub struct Event {
     event_id: Uuid,
     occurred_at: String,

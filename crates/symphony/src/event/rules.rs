@@ -59,15 +59,15 @@ pub(super) enum Rule {
 impl Rule {
     pub(super) fn wanted(self) -> &'static str {
         match self {
-            Self::EventId => "a UUID such as 5f0c6f3e-8d1b-4c63-9a0e-2f1d7c3b5a91",
+            Self::EventId => "a UUID such as 01890a5d-ac96-774b-bcce-b302099a8057",
             Self::OccurredAt => {
-                "an RFC 3339 time of a real date, such as 2026-11-02T09:30:00Z, with at most 9 decimals"
+                "an RFC 3339 time of a real date, such as 2027-01-31T12:00:00Z, with at most 9 decimals"
             }
             Self::TenantId | Self::Key => {
                 "a string of at most 255 characters that is not empty or blank"
             }
             Self::EventType => {
-                "a dotted lowercase name such as events.transfers.submitted, at most 255 characters"
+                "a dotted lowercase name such as events.invoices.paid, at most 255 characters"
             }
             Self::Traceparent => {
                 "a W3C traceparent of version 00 whose ids are not all zero, or be left out"
