@@ -9,7 +9,8 @@
 --          a blocked key whose time has come is handed out from where it stopped. The look starts at a random
 --          bucket and ends when it has enough: every bucket gets its turn, and a busy claim looks at few.
 CREATE OR REPLACE FUNCTION public.claim_event_outbox_batch(
-    p_batch_size INT, p_worker_id TEXT, p_lease_seconds INT, p_buckets_max INT DEFAULT 8
+    p_batch_size INT, p_worker_id TEXT, p_lease_seconds INT, p_buckets_max INT DEFAULT 16,
+    p_window_max INT DEFAULT 50
 ) RETURNS TABLE (bucket SMALLINT, lease_token UUID, log_position BIGINT, event_id UUID, event_key TEXT, event JSON,
                  created_at TIMESTAMPTZ, attempt_count INT, redrive_no INT)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -27,6 +28,7 @@ BEGIN
     PERFORM symphony_internal.require_outbox_count('p_batch_size', p_batch_size, 4096);
     PERFORM symphony_internal.require_outbox_count('p_lease_seconds', p_lease_seconds, 3600);
     PERFORM symphony_internal.require_outbox_count('p_buckets_max', p_buckets_max, 256);
+    PERFORM symphony_internal.require_outbox_count('p_window_max', p_window_max, 4096);
     PERFORM symphony_internal.require_outbox_id('p_worker_id', p_worker_id);
     PERFORM symphony_internal.require_read_committed();
     IF (SELECT s.paused FROM public.event_outbox_settings s) THEN
@@ -46,7 +48,7 @@ BEGIN
         PERFORM symphony_internal.requeue_expired_events(array_agg(c.bucket), p_worker_id)
            FROM public.event_outbox_cursors c WHERE c.bucket = ANY (v_buckets) AND c.lease_token IS NOT NULL HAVING count(*) > 0;
 
-        v_run := GREATEST(1, p_batch_size / cardinality(v_buckets));
+        v_run := GREATEST(1, LEAST(p_window_max, p_batch_size / cardinality(v_buckets)));
         v_now := clock_timestamp();
         UPDATE public.event_outbox_cursors c
            SET claimed_by = p_worker_id, lease_token = v_token, claimed_at = v_now,

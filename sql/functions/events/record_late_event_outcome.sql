@@ -25,6 +25,12 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no event stands at this place of the log' USING ERRCODE = 'P7007';
     END IF;
+    IF EXISTS (SELECT FROM public.event_outbox_attempts a WHERE a.bucket = p_bucket AND a.position = p_position
+                  AND a.lease_token = p_lease_token AND a.state::TEXT = p_state) THEN
+        conflict := false; -- it was written in time after all
+        RETURN NEXT;
+        RETURN;
+    END IF;
     SELECT a.state INTO v_recorded FROM public.event_outbox_attempts a
      WHERE a.bucket = p_bucket AND a.position = p_position AND a.outcome_no = 0 ORDER BY a.redrive_no DESC LIMIT 1;
     conflict := FOUND AND v_recorded = 'FAILED' AND p_state = 'DISPATCHED';

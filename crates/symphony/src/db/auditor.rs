@@ -12,8 +12,8 @@ use crate::domain::{AttemptState, LeaseToken, OutboxId};
 /// Reads.
 #[derive(Debug, Clone)]
 pub struct Auditor {
-    database: Database,
-    role: Role,
+    pub(super) database: Database,
+    pub(super) role: Role,
 }
 
 /// One lane at a glance.

@@ -126,6 +126,58 @@ calls! {
         ("p_actor text, p_reason text, p_record_routine_events boolean DEFAULT NULL::boolean, p_approval_required boolean DEFAULT NULL::boolean, p_approver text DEFAULT NULL::text")
         -> "TABLE(paused boolean, record_routine_events boolean, approval_required boolean)",
         "SELECT * FROM public.configure_payment_lane(p_actor => $1, p_reason => $2, p_record_routine_events => $3, p_approval_required => $4, p_approver => $5)";
+    ENQUEUE_EVENT = "enqueue_event_outbox"
+        ("p_event jsonb")
+        -> "TABLE(event_id uuid, log_position bigint, created_at timestamp with time zone, state text, duplicate boolean)",
+        "SELECT * FROM public.enqueue_event_outbox(p_event => $1)";
+    ENQUEUE_EVENTS = "enqueue_event_outbox_batch"
+        ("p_events jsonb[]")
+        -> "TABLE(item_no integer, event_id uuid, log_position bigint, created_at timestamp with time zone, state text, duplicate boolean, error_code text, error_message text)",
+        "SELECT * FROM public.enqueue_event_outbox_batch(p_events => $1)";
+    CLAIM_EVENTS = "claim_event_outbox_batch"
+        ("p_batch_size integer, p_worker_id text, p_lease_seconds integer, p_buckets_max integer DEFAULT 16, p_window_max integer DEFAULT 50")
+        -> "TABLE(bucket smallint, lease_token uuid, log_position bigint, event_id uuid, event_key text, event json, created_at timestamp with time zone, attempt_count integer, redrive_no integer)",
+        "SELECT * FROM public.claim_event_outbox_batch(p_batch_size => $1, p_worker_id => $2, p_lease_seconds => $3, p_buckets_max => $4, p_window_max => $5)";
+    COMPLETE_EVENTS = "complete_event_outbox_attempts"
+        ("p_worker_id text, p_buckets smallint[], p_positions bigint[], p_lease_tokens uuid[], p_states text[], p_destinations text[] DEFAULT NULL::text[], p_bus_references text[] DEFAULT NULL::text[], p_error_codes text[] DEFAULT NULL::text[], p_error_messages text[] DEFAULT NULL::text[], p_latencies_ms integer[] DEFAULT NULL::integer[], p_retry_delays_seconds integer[] DEFAULT NULL::integer[], p_unknowns boolean[] DEFAULT NULL::boolean[], p_continues boolean[] DEFAULT NULL::boolean[]")
+        -> "TABLE(item_no integer, result text, attempt_no integer, state outbox_attempt_state, more boolean)",
+        "SELECT array_agg(c.result ORDER BY c.item_no), array_agg(c.more ORDER BY c.item_no) FROM public.complete_event_outbox_attempts(p_worker_id => $1, p_buckets => $2, p_positions => $3, p_lease_tokens => $4, p_states => $5, p_destinations => $6, p_bus_references => $7, p_error_codes => $8, p_error_messages => $9, p_latencies_ms => $10, p_retry_delays_seconds => $11, p_unknowns => $12, p_continues => $13) c";
+    RENEW_EVENTS = "renew_event_outbox_leases"
+        ("p_worker_id text, p_buckets smallint[], p_lease_tokens uuid[], p_lease_seconds integer")
+        -> "TABLE(bucket smallint, renewed boolean, lease_expires_at timestamp with time zone)",
+        "SELECT * FROM public.renew_event_outbox_leases(p_worker_id => $1, p_buckets => $2, p_lease_tokens => $3, p_lease_seconds => $4)";
+    RETURN_UNSENT_EVENTS = "return_unsent_event_outbox_leases"
+        ("p_worker_id text, p_buckets smallint[], p_lease_tokens uuid[]")
+        -> "TABLE(bucket smallint, returned boolean)",
+        "SELECT * FROM public.return_unsent_event_outbox_leases(p_worker_id => $1, p_buckets => $2, p_lease_tokens => $3)";
+    REPAIR_EVENTS = "repair_event_outbox_leases"
+        ("p_batch_size integer, p_worker_id text")
+        -> "TABLE(bucket smallint, event_id uuid, attempt_no integer, worker_id text)",
+        "SELECT * FROM public.repair_event_outbox_leases(p_batch_size => $1, p_worker_id => $2)";
+    RECORD_LATE_EVENT = "record_late_event_outcome"
+        ("p_bucket smallint, p_position bigint, p_lease_token uuid, p_worker_id text, p_state text, p_bus_reference text DEFAULT NULL::text, p_error_code text DEFAULT NULL::text, p_error_message text DEFAULT NULL::text")
+        -> "TABLE(event_no bigint, conflict boolean)",
+        "SELECT * FROM public.record_late_event_outcome(p_bucket => $1, p_position => $2, p_lease_token => $3, p_worker_id => $4, p_state => $5, p_bus_reference => $6, p_error_code => $7, p_error_message => $8)";
+    REDRIVE_EVENT = "redrive_event_outbox"
+        ("p_event_id uuid, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false, p_resend_sent boolean DEFAULT false, p_dedup_window_seconds integer DEFAULT 300")
+        -> "TABLE(event_id uuid, state_before text, state_after text, dry_run boolean, due_at timestamp with time zone)",
+        "SELECT * FROM public.redrive_event_outbox(p_event_id => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5, p_resend_sent => $6, p_dedup_window_seconds => $7)";
+    SKIP_EVENT = "skip_event_outbox"
+        ("p_event_id uuid, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(event_id uuid, state_before text, state_after text, dry_run boolean, waiting bigint)",
+        "SELECT * FROM public.skip_event_outbox(p_event_id => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5)";
+    PAUSE_EVENTS = "pause_event_lane"
+        ("p_actor text, p_reason text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(target text, state_before text, state_after text, dry_run boolean)",
+        "SELECT * FROM public.pause_event_lane(p_actor => $1, p_reason => $2, p_dry_run => $3)";
+    RESUME_EVENTS = "resume_event_lane"
+        ("p_actor text, p_reason text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(target text, state_before text, state_after text, dry_run boolean)",
+        "SELECT * FROM public.resume_event_lane(p_actor => $1, p_reason => $2, p_dry_run => $3)";
+    CONFIGURE_EVENTS = "configure_event_lane"
+        ("p_actor text, p_reason text, p_denied_payload_keys text[] DEFAULT NULL::text[]")
+        -> "TABLE(paused boolean, denied_payload_keys text[])",
+        "SELECT * FROM public.configure_event_lane(p_actor => $1, p_reason => $2, p_denied_payload_keys => $3)";
     FINGERPRINT = "symphony_fingerprint"
         ("")
         -> "text",

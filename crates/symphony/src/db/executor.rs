@@ -12,7 +12,7 @@ use crate::domain::{AttemptState, LeaseToken, OutboxId, Outcome};
 /// Works items on behalf of one worker.
 #[derive(Debug, Clone)]
 pub struct Executor {
-    database: Database,
+    pub(super) database: Database,
 }
 
 /// What to claim.
@@ -220,7 +220,7 @@ impl Executor {
 
     /// One call of a worker: a transaction of its own, with a limit on the whole. If no answer comes in time, nobody
     /// knows what became of it.
-    async fn call<T>(
+    pub(super) async fn call<T>(
         &self,
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, DbError>,
     ) -> Result<T, DbError> {

@@ -11,7 +11,7 @@ use crate::domain::{OutboxId, PaymentRequest};
 /// Enqueues payments.
 #[derive(Debug, Clone)]
 pub struct Ingest {
-    database: Database,
+    pub(super) database: Database,
 }
 
 /// What an enqueue answered.

@@ -9,6 +9,8 @@
 mod auditor;
 pub mod calls;
 mod error;
+mod event_reader;
+mod events;
 mod executor;
 mod hints;
 mod ingest;
@@ -31,6 +33,14 @@ pub use auditor::{
     LiveItem, WaitingItem, WaitingQuery,
 };
 pub use error::DbError;
+pub use event_reader::{
+    EventAttemptRow, EventFigures, EventFilter, EventLife, EventRecord, FoundEvent,
+};
+pub use events::{
+    BucketLease, ClaimedEvent, EnqueuedEvent, EventAnswer, EventClaim, EventLaneSettings,
+    EventOutcome, EventRecorded, EventRedriveAnswer, EventSkipAnswer, EventState, RepairedEvent,
+    Resend,
+};
 pub use executor::{
     Claim, ClaimRequest, ClaimedItem, Completion, CompletionAnswer, CompletionResult, Executor,
     LateOutcome, Lease, RepairedItem, SendHistory, SettledAttempt,

@@ -8,7 +8,7 @@ use crate::domain::{Act, OutboxId, Resolution, Switch};
 /// Acts on items on behalf of a person.
 #[derive(Debug, Clone)]
 pub struct Operator {
-    database: Database,
+    pub(super) database: Database,
 }
 
 /// What an act changed, or would change.
