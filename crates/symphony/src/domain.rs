@@ -11,6 +11,8 @@ use uuid::Uuid;
 pub mod limits {
     /// The most items one enqueue, claim or completion may carry.
     pub const BATCH_ITEMS_MAX: usize = 4096;
+    /// Into how many buckets the keys of events fall.
+    pub const BUCKETS: usize = 256;
     /// The longest lease between two renewals.
     pub const LEASE_SECONDS_MAX: i32 = 3600;
     /// The largest payload, as PostgreSQL prints it.

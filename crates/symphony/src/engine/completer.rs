@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex, Notify, mpsc};
 
-use super::{Completed, Lane, Point, Shared, Tally, puller};
+use super::{Completed, Lane, Point, Shared, puller};
 use crate::db::DbError;
 
 /// The pause before the first repetition; doubled each time, up to the longest.
@@ -123,20 +123,12 @@ async fn write<L: Lane>(shared: &Shared<L>, outcomes: &[L::Done]) -> Vec<Complet
 async fn account<L: Lane>(shared: &Shared<L>, group: usize, answer: Completed, outcome: &L::Done) {
     let metrics = &shared.metrics;
     match answer {
-        Completed::Recorded { tally, successor } => {
-            match tally {
-                Tally::Dispatched => metrics.dispatched.add(1),
-                Tally::Retryable => metrics.retryable.add(1),
-                Tally::Failed => metrics.failed.add(1),
-                Tally::Unknown => {
-                    metrics.retryable.add(1);
-                    metrics.unknown.add(1);
-                }
-                Tally::Parked => {
-                    metrics.retryable.add(1);
-                    metrics.parked.add(1);
-                }
-            }
+        Completed::Recorded { tallies, successor } => {
+            metrics.dispatched.add(tallies.dispatched);
+            metrics.retryable.add(tallies.retryable + tallies.unknown + tallies.parked);
+            metrics.failed.add(tallies.failed);
+            metrics.unknown.add(tallies.unknown);
+            metrics.parked.add(tallies.parked);
             if successor && let Some(group) = shared.groups.get(group) {
                 group.successor.notify_one();
             }

@@ -68,6 +68,11 @@ pub trait Lane: Send + Sync + 'static {
     /// The lease of an outcome.
     fn lease_of(done: &Self::Done) -> Self::Lease;
 
+    /// How many items a piece of work stands for, for metrics.
+    fn items(_work: &Self::Work) -> usize {
+        1
+    }
+
     /// Lease what is due.
     fn claim(
         &self,
@@ -162,8 +167,8 @@ pub enum Interruption {
 pub enum Completed {
     /// It is in the ledger.
     Recorded {
-        /// How it was counted.
-        tally: Tally,
+        /// How it was counted; work may stand for several items.
+        tallies: Tallies,
         /// The next of its order is due now.
         successor: bool,
     },
@@ -186,6 +191,37 @@ pub enum Tally {
     Failed,
     /// It waits for a person.
     Parked,
+}
+
+/// How many outcomes of each kind one piece of work brought.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tallies {
+    dispatched: usize,
+    retryable: usize,
+    unknown: usize,
+    failed: usize,
+    parked: usize,
+}
+
+impl Tallies {
+    /// Count one more.
+    pub fn count(&mut self, tally: Tally) {
+        *match tally {
+            Tally::Dispatched => &mut self.dispatched,
+            Tally::Retryable => &mut self.retryable,
+            Tally::Unknown => &mut self.unknown,
+            Tally::Failed => &mut self.failed,
+            Tally::Parked => &mut self.parked,
+        } += 1;
+    }
+}
+
+impl From<Tally> for Tallies {
+    fn from(tally: Tally) -> Self {
+        let mut tallies = Self::default();
+        tallies.count(tally);
+        tallies
+    }
 }
 
 /// Named points of an item's way, where tests kill the process.

@@ -245,7 +245,7 @@ async fn claim<L: Lane>(
         shared.metrics.empty_claims.add(1);
         return;
     }
-    shared.metrics.claimed_items.add(got);
+    shared.metrics.claimed_items.add(works.iter().map(L::items).sum());
     let holds = shared.holds.add(asked_at, works.iter().map(L::lease));
     shared.points.reach(Point::AfterClaim);
     let mut items = works.into_iter().zip(holds).peekable();

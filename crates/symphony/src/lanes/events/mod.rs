@@ -1,3 +1,537 @@
 //! The event lane: facts committed with their state go to a bus, in order within their key.
+//!
+//! - [`bus`]: what a bus is; adapters are in `symphony-connect`.
+//! - [`routes`](Route): from types to a topic of a bus.
+//! - `window.rs`: one leased bucket's events, and the order in which they may go out (pure).
+//! - `decide.rs`: what a bus's answer means (pure).
+//!
+//! The engine's unit of work is a bucket: it is leased, renewed and completed whole. Within it every key is published
+//! one event after another, keys side by side, and a key in trouble holds up nobody but itself.
 
 pub mod bus;
+mod decide;
+mod routes;
+mod window;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::Semaphore;
+
+use crate::db::{
+    BucketLease, ClaimedEvent, DbError, EventClaim, EventOutcome, EventRecorded, EventState,
+    Executor,
+};
+use crate::domain::limits;
+use crate::engine::gate::{Allowance, Breaker, BreakerSettings};
+use crate::engine::{
+    Ask, Claimed, Completed, Dispatched, Group, Hold, Interruption, Lane, Point, Tallies, Tally,
+    Unsent,
+};
+use crate::event::Header;
+use bus::{Bus, Message, Publication, Trouble};
+pub use decide::Retry;
+use decide::Verdict;
+pub use routes::{OnFailed, Route, TypePattern};
+pub use window::Window;
+use window::{Chains, Outgoing};
+
+/// A bus as a worker uses it.
+#[derive(Clone)]
+pub struct BusSetup {
+    /// Its name, as routes say it.
+    pub name: String,
+    /// The bus.
+    pub bus: Arc<dyn Bus>,
+    /// At most this many publish calls at once.
+    pub concurrency_max: usize,
+    /// When to leave it alone.
+    pub breaker: BreakerSettings,
+}
+
+/// How a worker publishes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventSettings {
+    /// At most this many events of one bucket under one lease.
+    pub window_max: usize,
+    /// At most this many buckets worked on at once; as many again are claimed ahead.
+    pub buckets_max: usize,
+    /// When to try again.
+    pub retry: Retry,
+}
+
+impl Default for EventSettings {
+    fn default() -> Self {
+        Self { window_max: 50, buckets_max: 16, retry: Retry::default() }
+    }
+}
+
+/// A bus with what this process knows of it.
+struct Outlet {
+    setup: BusSetup,
+    calls: Semaphore,
+    breaker: Mutex<Breaker>,
+}
+
+impl Outlet {
+    fn allowance(&self) -> Allowance {
+        self.breaker.lock().unwrap_or_else(PoisonError::into_inner).allowance(Instant::now())
+    }
+
+    fn report(&self, unwell: bool) {
+        let mut breaker = self.breaker.lock().unwrap_or_else(PoisonError::into_inner);
+        breaker.report(Instant::now(), unwell);
+    }
+}
+
+/// Publishes events.
+pub struct EventLane {
+    executor: Executor,
+    worker_id: String,
+    settings: EventSettings,
+    /// Each with the bus it leads to.
+    routes: Vec<(Route, Arc<Outlet>)>,
+}
+
+/// A route names a bus that is not there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no bus {0} is configured, but a route leads to it")]
+pub struct NoSuchBus(pub String);
+
+impl EventLane {
+    /// A lane for these routes. Refuses a route to a bus that is not among them.
+    pub fn new(
+        executor: Executor,
+        worker_id: String,
+        buses: Vec<BusSetup>,
+        routes: Vec<Route>,
+        settings: EventSettings,
+    ) -> Result<Self, NoSuchBus> {
+        let outlets: HashMap<String, Arc<Outlet>> = buses
+            .into_iter()
+            .map(|setup| {
+                let outlet = Outlet {
+                    calls: Semaphore::new(setup.concurrency_max.max(1)),
+                    breaker: Mutex::new(Breaker::new(setup.breaker)),
+                    setup,
+                };
+                (outlet.setup.name.clone(), Arc::new(outlet))
+            })
+            .collect();
+        let routes = routes
+            .into_iter()
+            .map(|route| match outlets.get(&route.bus) {
+                Some(outlet) => Ok((route, outlet.clone())),
+                None => Err(NoSuchBus(route.bus)),
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Self { executor, worker_id, settings, routes })
+    }
+
+    fn outgoing(&self, event: ClaimedEvent) -> Outgoing {
+        let text = event.event.0;
+        // Accepted events have both; without them there is no route, and the event fails visibly.
+        let (event_type, tenant_id, traceparent) = match Header::read(text.get()) {
+            Ok(header) => (
+                header.event_type.into_owned(),
+                header.tenant_id.into_owned(),
+                header.traceparent.map(std::borrow::Cow::into_owned),
+            ),
+            Err(_) => (String::new(), String::new(), None),
+        };
+        Outgoing {
+            // The first that matches.
+            route: self.routes.iter().position(|(route, _)| route.pattern.matches(&event_type)),
+            attempt_count: event.attempt_count,
+            message: Message {
+                event_id: event.event_id,
+                position: event.log_position,
+                key: event.event_key,
+                event_type,
+                tenant_id,
+                traceparent,
+                created_at: event.created_at,
+                body: text,
+            },
+        }
+    }
+
+    /// Publish a window's events until all are answered, or nothing more may be sent.
+    async fn publish(&self, window: &Window, hold: &Hold) -> Result<(), Unsent> {
+        let mut chains =
+            Chains::new(window.events.iter().map(|outgoing| outgoing.message.key.as_str()));
+        let route = |index: usize| window.events.get(index).and_then(|outgoing| outgoing.route);
+        let batch_max = |index: usize| {
+            route(index)
+                .and_then(|route| self.routes.get(route))
+                .map_or(1, |(_, outlet)| outlet.setup.bus.terms().batch_max)
+        };
+        let mut calls = FuturesUnordered::new();
+        let mut stopped = None;
+        loop {
+            while stopped.is_none()
+                && let Some(batch) = chains.take(batch_max, |one, other| route(one) == route(other))
+            {
+                calls.push(self.publish_batch(window, hold, batch));
+            }
+            let Some(ended) = calls.next().await else { break };
+            match ended {
+                Ok(gone) => gone.into_iter().for_each(|index| chains.go_on(index)),
+                Err(unsent) => stopped = Some(unsent),
+            }
+        }
+        stopped.map_or(Ok(()), Err)
+    }
+
+    /// Publish the heads of some keys in one call. Answers which keys may go on.
+    async fn publish_batch(
+        &self,
+        window: &Window,
+        hold: &Hold,
+        batch: Vec<usize>,
+    ) -> Result<Vec<usize>, Unsent> {
+        let events: Vec<(usize, &Outgoing)> =
+            batch.iter().filter_map(|index| Some((*index, window.events.get(*index)?))).collect();
+        let route = events.first().and_then(|(_, outgoing)| self.routes.get(outgoing.route?));
+        let Some((route, outlet)) = route else {
+            let trouble =
+                Trouble::new("NO_ROUTE", "no route is for its type: add one to events.routes");
+            return Ok(self.settle_all(window, &events, None, None, &again(trouble, false, false)));
+        };
+        let (events, hopeless): (Vec<_>, Vec<_>) = events
+            .into_iter()
+            .partition(|(_, outgoing)| self.settings.retry.is_worth_a_try(outgoing.attempt_count));
+        let trouble = Trouble::new("WORKERS_LOST", "workers were lost on it again and again");
+        let mut gone =
+            self.settle_all(window, &hopeless, Some(route), None, &Publication::Refused(trouble));
+        if events.is_empty() {
+            return Ok(gone);
+        }
+
+        // Never closed.
+        let Ok(_permit) = outlet.calls.acquire().await else { return Err(Unsent::Stopping) };
+        if let Allowance::Nothing { until } = outlet.allowance() {
+            set_aside(window, &events, until.saturating_duration_since(Instant::now()));
+            return Ok(gone);
+        }
+        let bus = &outlet.setup.bus;
+        let limit = bus.terms().timeout;
+        hold.begin_sending(limit)?;
+        let indices: Vec<usize> = events.iter().map(|(index, _)| *index).collect();
+        window.sent(&indices);
+        hold.at(Point::BeforeSend);
+        let messages: Vec<&Message> =
+            events.iter().map(|(_, outgoing)| &outgoing.message).collect();
+        let started = Instant::now();
+        let answers = tokio::time::timeout(limit, bus.publish(&route.topic, &messages)).await;
+        hold.at(Point::AfterSend);
+        let took = started.elapsed();
+        let mut answers = answers.unwrap_or_default().into_iter();
+        let mut unwell = false;
+        for (index, outgoing) in events {
+            // A bus that answers too little has not answered.
+            let answer = answers.next().unwrap_or_else(|| {
+                let message = format!("no answer within {} ms", limit.as_millis());
+                again(Trouble::new("TIMEOUT", message), true, true)
+            });
+            unwell |= matches!(answer, Publication::Again { bus_unwell: true, .. });
+            if self.settle(window, index, outgoing, Some(route), Some(took), answer) {
+                gone.push(index);
+            }
+        }
+        outlet.report(unwell);
+        Ok(gone)
+    }
+
+    fn settle_all(
+        &self,
+        window: &Window,
+        events: &[(usize, &Outgoing)],
+        route: Option<&Route>,
+        took: Option<Duration>,
+        answer: &Publication,
+    ) -> Vec<usize> {
+        events
+            .iter()
+            .filter(|(index, outgoing)| {
+                self.settle(window, *index, outgoing, route, took, answer.clone())
+            })
+            .map(|(index, _)| *index)
+            .collect()
+    }
+
+    /// Note an answer; says whether the key goes on.
+    fn settle(
+        &self,
+        window: &Window,
+        index: usize,
+        outgoing: &Outgoing,
+        route: Option<&Route>,
+        took: Option<Duration>,
+        answer: Publication,
+    ) -> bool {
+        let on_failed = route.map_or(OnFailed::Block, |route| route.on_failed);
+        let Verdict { state, retry_delay_seconds, bus_reference, trouble, key_goes_on } =
+            self.settings.retry.judge(answer, outgoing.attempt_count, on_failed);
+        if let (EventState::Failed { .. }, Some(trouble)) = (state, &trouble) {
+            tracing::error!(lane = "events", event_id = %outgoing.message.event_id, error_code = trouble.code,
+                event = "EVENT_FAILED", "an event could not be published");
+        }
+        let (error_code, error_message) =
+            trouble.map_or((None, None), |trouble| (Some(trouble.code), Some(trouble.message)));
+        window.answered(
+            index,
+            EventOutcome {
+                destination: route.map(|route| format!("{}/{}", route.bus, route.topic)),
+                bus_reference,
+                error_code,
+                error_message,
+                latency_ms: took.map(|took| i32::try_from(took.as_millis()).unwrap_or(i32::MAX)),
+                retry_delay_seconds,
+                ..EventOutcome::new(window.lease, outgoing.message.position, state)
+            },
+        );
+        key_goes_on
+    }
+}
+
+fn again(trouble: Trouble, unknown: bool, bus_unwell: bool) -> Publication {
+    Publication::Again { trouble, unknown, bus_unwell, retry_after: None }
+}
+
+/// The bus is left alone for a while: its keys wait, and no attempt is counted.
+fn set_aside(window: &Window, events: &[(usize, &Outgoing)], wait: Duration) {
+    let seconds = i32::try_from(wait.as_secs().saturating_add(1)).unwrap_or(i32::MAX);
+    for (index, outgoing) in events {
+        window.answered(
+            *index,
+            EventOutcome {
+                retry_delay_seconds: Some(seconds),
+                ..EventOutcome::new(window.lease, outgoing.message.position, EventState::Unsent)
+            },
+        );
+    }
+}
+
+/// How one window ended.
+#[derive(Debug)]
+pub struct WindowDone {
+    lease: BucketLease,
+    outcomes: Vec<EventOutcome>,
+    /// Some events were not sent: give the rest of the lease back.
+    rest_unsent: bool,
+}
+
+impl Lane for EventLane {
+    type Work = Window;
+    type Lease = BucketLease;
+    type Done = WindowDone;
+
+    fn name(&self) -> &'static str {
+        "events"
+    }
+
+    fn worker_id(&self) -> &str {
+        &self.worker_id
+    }
+
+    fn channel(&self) -> &'static str {
+        "event_outbox_pending"
+    }
+
+    fn groups(&self) -> Vec<Group> {
+        let timeouts = self.routes.iter().map(|(_, outlet)| outlet.setup.bus.terms().timeout);
+        vec![Group {
+            name: "events".to_owned(),
+            section: "events".to_owned(),
+            concurrency_max: self.settings.buckets_max,
+            call_limit: timeouts.max().unwrap_or_default(),
+            rate: None,
+            // Each bus has its own: a bucket's events go to several.
+            breaker: BreakerSettings::default(),
+        }]
+    }
+
+    fn lease(work: &Window) -> BucketLease {
+        work.lease
+    }
+
+    fn lease_of(done: &WindowDone) -> BucketLease {
+        done.lease
+    }
+
+    fn items(work: &Window) -> usize {
+        work.events.len()
+    }
+
+    async fn claim(&self, ask: &Ask<'_>) -> Result<Claimed<Window>, DbError> {
+        let claim = EventClaim {
+            worker_id: &self.worker_id,
+            buckets_max: i32::try_from(ask.items_max.min(limits::BUCKETS)).unwrap_or(i32::MAX),
+            window_max: i32::try_from(self.settings.window_max).unwrap_or(i32::MAX),
+            lease_seconds: i32::try_from(ask.lease.as_secs()).unwrap_or(i32::MAX),
+        };
+        let mut works: Vec<Window> = Vec::new();
+        for event in self.executor.claim_events(&claim).await? {
+            let lease = event.lease();
+            let outgoing = self.outgoing(event);
+            match works.last_mut() {
+                Some(window) if window.lease == lease => window.events.push(outgoing),
+                _ => works.push(Window::new(lease, vec![outgoing])),
+            }
+        }
+        Ok(Claimed { works, through: None })
+    }
+
+    async fn dispatch(&self, window: &Window, hold: &Hold) -> Dispatched<WindowDone> {
+        let stopped = self.publish(window, hold).await.err();
+        let (outcomes, _) = window.take_progress();
+        match stopped {
+            Some(unsent) if outcomes.is_empty() => Dispatched::Unsent(unsent),
+            _ => Dispatched::Done {
+                done: WindowDone { lease: window.lease, outcomes, rest_unsent: stopped.is_some() },
+                trouble: false,
+            },
+        }
+    }
+
+    fn interrupted(&self, window: &Window, why: Interruption) -> WindowDone {
+        let (code, message) = match why {
+            Interruption::Panicked => {
+                ("PANIC", "the bus's code panicked; it may have been published")
+            }
+            Interruption::Shutdown => (
+                "SHUTDOWN",
+                "the worker had to stop before the bus answered; it may have been published",
+            ),
+        };
+        let (mut outcomes, in_flight) = window.take_progress();
+        for outgoing in in_flight.iter().filter_map(|index| window.events.get(*index)) {
+            outcomes.push(EventOutcome {
+                error_code: Some(code.to_owned()),
+                error_message: Some(message.to_owned()),
+                ..EventOutcome::new(
+                    window.lease,
+                    outgoing.message.position,
+                    EventState::Retryable { unknown: true },
+                )
+            });
+        }
+        WindowDone { lease: window.lease, outcomes, rest_unsent: true }
+    }
+
+    async fn complete(&self, windows: &[WindowDone]) -> Result<Vec<Completed>, DbError> {
+        let mut answers = Vec::with_capacity(windows.len());
+        let mut rest = windows;
+        while !rest.is_empty() {
+            let (some, others) = rest.split_at(windows_per_call(rest));
+            let outcomes: Vec<EventOutcome> =
+                some.iter().flat_map(|window| window.outcomes.iter().cloned()).collect();
+            let mut recorded = if outcomes.is_empty() {
+                Vec::new()
+            } else {
+                self.executor.complete_events(&self.worker_id, &outcomes).await?
+            }
+            .into_iter();
+            for window in some {
+                answers.push(account(window, recorded.by_ref().take(window.outcomes.len())));
+            }
+            rest = others;
+        }
+        let unsent: Vec<BucketLease> =
+            windows.iter().filter(|window| window.rest_unsent).map(|window| window.lease).collect();
+        for leases in unsent.chunks(limits::BUCKETS) {
+            self.executor.return_unsent_events(&self.worker_id, leases).await?;
+        }
+        Ok(answers)
+    }
+
+    async fn keep_evidence(&self, window: &WindowDone) -> Result<bool, DbError> {
+        let mut conflict = false;
+        for outcome in window.outcomes.iter().filter(|outcome| outcome.state != EventState::Unsent)
+        {
+            conflict |= self.executor.record_late_event(&self.worker_id, outcome).await?;
+        }
+        if conflict {
+            tracing::error!(
+                lane = "events",
+                worker_id = self.worker_id,
+                event = "LATE_OUTCOME_CONFLICT",
+                "a late outcome contradicts the ledger: an event was published although it is recorded as FAILED"
+            );
+        } else {
+            tracing::warn!(
+                lane = "events",
+                worker_id = self.worker_id,
+                event = "CONCURRENCY_EVENT",
+                "a bucket's lease was lost before its outcomes were written; they are kept as evidence"
+            );
+        }
+        Ok(conflict)
+    }
+
+    async fn renew(
+        &self,
+        leases: &[BucketLease],
+        lease: Duration,
+    ) -> Result<Vec<(BucketLease, bool)>, DbError> {
+        let seconds = i32::try_from(lease.as_secs()).unwrap_or(i32::MAX);
+        let mut answers = Vec::with_capacity(leases.len());
+        for leases in leases.chunks(limits::BUCKETS) {
+            let renewed = self.executor.renew_events(&self.worker_id, leases, seconds).await?;
+            answers.extend(leases.iter().copied().zip(renewed));
+        }
+        Ok(answers)
+    }
+
+    async fn give_back(&self, leases: &[BucketLease]) -> Result<(), DbError> {
+        for leases in leases.chunks(limits::BUCKETS) {
+            self.executor.return_unsent_events(&self.worker_id, leases).await?;
+        }
+        Ok(())
+    }
+
+    async fn repair(&self, items_max: usize) -> Result<Vec<String>, DbError> {
+        let buckets_max = i32::try_from(items_max.min(limits::BUCKETS)).unwrap_or(i32::MAX);
+        let repaired = self.executor.repair_events(&self.worker_id, buckets_max).await?;
+        Ok(repaired.into_iter().map(|event| event.event_id.to_string()).collect())
+    }
+}
+
+/// How many windows fit into one call: at least one, and no window is cut in two.
+fn windows_per_call(windows: &[WindowDone]) -> usize {
+    let mut events = 0;
+    let fitting = windows.iter().take_while(|window| {
+        events += window.outcomes.len();
+        events <= limits::BATCH_ITEMS_MAX
+    });
+    fitting.count().max(1)
+}
+
+/// What the ledger's answers mean for a window.
+fn account(window: &WindowDone, recorded: impl Iterator<Item = EventRecorded>) -> Completed {
+    let mut tallies = Tallies::default();
+    let mut successor = window.rest_unsent;
+    let mut late = false;
+    for (outcome, recorded) in window.outcomes.iter().zip(recorded) {
+        match (recorded, outcome.state) {
+            (EventRecorded::Recorded { more }, state) => {
+                successor |= more;
+                match state {
+                    EventState::Dispatched => tallies.count(Tally::Dispatched),
+                    EventState::Retryable { unknown: true } => tallies.count(Tally::Unknown),
+                    EventState::Retryable { unknown: false } => tallies.count(Tally::Retryable),
+                    EventState::Failed { .. } => tallies.count(Tally::Failed),
+                    EventState::Unsent => {}
+                }
+            }
+            // Nothing was learnt that could be lost.
+            (_, EventState::Unsent) => {}
+            (EventRecorded::NotHeld | EventRecorded::TerminalExists, _) => late = true,
+        }
+    }
+    if late { Completed::Late } else { Completed::Recorded { tallies, successor } }
+}

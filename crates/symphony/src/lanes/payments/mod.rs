@@ -384,7 +384,7 @@ impl Lane for PaymentLane {
             };
             answers.push(match result {
                 Some(CompletionResult::Recorded(settled)) => Completed::Recorded {
-                    tally: tally(done.completion.outcome, settled.state, settled.parked),
+                    tallies: tally(done.completion.outcome, settled.state, settled.parked).into(),
                     successor: done.ordered,
                 },
                 Some(CompletionResult::TerminalExists | CompletionResult::LeaseLost) => Completed::Late,
@@ -468,7 +468,7 @@ impl PaymentLane {
                     Outcome::Unknown if done.park => Tally::Parked,
                     Outcome::Unknown => Tally::Unknown,
                 };
-                *answer = Completed::Recorded { tally, successor: done.ordered };
+                *answer = Completed::Recorded { tallies: tally.into(), successor: done.ordered };
             }
         }
         Ok(())

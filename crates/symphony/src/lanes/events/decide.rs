@@ -1,0 +1,162 @@
+//! What a bus's answer means: pure decisions, tested as tables.
+
+use std::time::Duration;
+
+use super::bus::{Publication, Trouble};
+use super::routes::OnFailed;
+use crate::db::EventState;
+
+/// When to try again, and how often.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retry {
+    /// Seconds to wait after the first attempt, the second and so on; the last one is repeated.
+    pub steps_seconds: Vec<u32>,
+    /// After this many attempts an event is FAILED.
+    pub attempts_max: u32,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self { steps_seconds: vec![1, 5, 30, 120, 600, 3600], attempts_max: 10 }
+    }
+}
+
+/// Workers lost on an event beyond its attempts, before it is given up unsent: something about it kills them.
+const LOST_WORKERS_MAX: u32 = 3;
+
+/// What becomes of one event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Verdict {
+    pub(super) state: EventState,
+    pub(super) retry_delay_seconds: Option<i32>,
+    pub(super) bus_reference: Option<String>,
+    pub(super) trouble: Option<Trouble>,
+    /// The next of its key may go.
+    pub(super) key_goes_on: bool,
+}
+
+impl Retry {
+    /// Whether an event is tried at all.
+    pub(super) fn is_worth_a_try(&self, attempt_count: i32) -> bool {
+        attempts(attempt_count) < self.attempts_max.saturating_add(LOST_WORKERS_MAX)
+    }
+
+    /// What an answer means for an event that had this many outcomes before.
+    pub(super) fn judge(
+        &self,
+        answer: Publication,
+        attempt_count: i32,
+        on_failed: OnFailed,
+    ) -> Verdict {
+        match answer {
+            Publication::Accepted { reference } => Verdict {
+                state: EventState::Dispatched,
+                retry_delay_seconds: None,
+                bus_reference: Some(reference),
+                trouble: None,
+                key_goes_on: true,
+            },
+            Publication::Refused(trouble) => failed(trouble, on_failed),
+            Publication::Again { trouble, .. }
+                if attempts(attempt_count).saturating_add(1) >= self.attempts_max =>
+            {
+                let message = format!("no more retries: {}: {}", trouble.code, trouble.message);
+                failed(Trouble::new("RETRY_CEILING", message), on_failed)
+            }
+            Publication::Again { trouble, unknown, retry_after, .. } => Verdict {
+                state: EventState::Retryable { unknown },
+                retry_delay_seconds: Some(self.delay_seconds(attempt_count, retry_after)),
+                bus_reference: None,
+                trouble: Some(trouble),
+                key_goes_on: false,
+            },
+        }
+    }
+
+    fn delay_seconds(&self, attempt_count: i32, retry_after: Option<Duration>) -> i32 {
+        let step = usize::try_from(attempt_count).unwrap_or(0);
+        let own = self.steps_seconds.get(step).or(self.steps_seconds.last()).copied().unwrap_or(1);
+        let asked = retry_after.map_or(0, |after| after.as_secs().saturating_add(1));
+        i32::try_from(u64::from(own).max(asked)).unwrap_or(i32::MAX)
+    }
+}
+
+pub(super) fn failed(trouble: Trouble, on_failed: OnFailed) -> Verdict {
+    let key_continues = on_failed == OnFailed::Continue;
+    Verdict {
+        state: EventState::Failed { key_continues },
+        retry_delay_seconds: None,
+        bus_reference: None,
+        trouble: Some(trouble),
+        key_goes_on: key_continues,
+    }
+}
+
+fn attempts(attempt_count: i32) -> u32 {
+    u32::try_from(attempt_count).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OnFailed::{Block, Continue};
+    use super::*;
+
+    fn again(unknown: bool, retry_after: Option<u64>) -> Publication {
+        Publication::Again {
+            trouble: Trouble::new("TIMEOUT", "no answer"),
+            unknown,
+            bus_unwell: true,
+            retry_after: retry_after.map(Duration::from_secs),
+        }
+    }
+
+    #[test]
+    fn what_becomes_of_an_event() {
+        let retry = Retry::default();
+        let accepted = Publication::Accepted { reference: "m-1".to_owned() };
+        let refused = Publication::Refused(Trouble::new("OVERSIZE", "too large"));
+        let retryable = |unknown| EventState::Retryable { unknown };
+        let failed = |key_continues| EventState::Failed { key_continues };
+        //  the answer, outcomes before, policy | state, delay, the key goes on
+        for (answer, before, policy, state, delay, goes_on) in [
+            (accepted.clone(), 0, Block, EventState::Dispatched, None, true),
+            (accepted, 12, Block, EventState::Dispatched, None, true),
+            (refused.clone(), 0, Block, failed(false), None, false),
+            (refused, 0, Continue, failed(true), None, true),
+            (again(true, None), 0, Block, retryable(true), Some(1), false),
+            (again(false, None), 1, Continue, retryable(false), Some(5), false),
+            (again(false, None), 5, Block, retryable(false), Some(3600), false),
+            (again(false, None), 8, Block, retryable(false), Some(3600), false),
+            (again(true, None), 9, Block, failed(false), None, false),
+            (again(true, None), 9, Continue, failed(true), None, true),
+            (again(false, Some(20)), 0, Block, retryable(false), Some(21), false),
+            (again(false, Some(2)), 2, Block, retryable(false), Some(30), false),
+        ] {
+            let case = format!("{answer:?} after {before}, {policy:?}");
+            let verdict = retry.judge(answer, before, policy);
+            assert_eq!(
+                (verdict.state, verdict.retry_delay_seconds, verdict.key_goes_on),
+                (state, delay, goes_on),
+                "{case}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_last_error_is_told_at_the_ceiling() {
+        let verdict = Retry::default().judge(again(true, None), 9, OnFailed::Block);
+        let trouble = verdict.trouble.map(|trouble| (trouble.code, trouble.message));
+        assert_eq!(
+            trouble,
+            Some(("RETRY_CEILING".to_owned(), "no more retries: TIMEOUT: no answer".to_owned()))
+        );
+    }
+
+    #[test]
+    fn an_event_that_kills_workers_is_given_up_at_last() {
+        let retry = Retry::default();
+        for (before, worth) in [(0, true), (10, true), (12, true), (13, false), (i32::MAX, false)] {
+            assert_eq!(retry.is_worth_a_try(before), worth, "after {before}");
+        }
+    }
+}
