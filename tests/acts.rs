@@ -99,11 +99,19 @@ async fn a_redrive_is_a_new_item_that_names_the_old_one_and_can_be_made_once() {
     assert_eq!(code(operator.redrive(item, &act()).await), "P7006", "only what FAILED");
     let claimed = db.claim_one("w").await;
     db.complete("w", claimed.lease(), Outcome::Failed).await.unwrap();
-    assert_eq!(db.one::<i64>("SELECT dlq_count FROM supervisor_outbox_status").await, 1);
+    assert_eq!(
+        db.one::<i64>("SELECT dlq_count FROM supervisor_outbox_status WHERE lane = 'payments'")
+            .await,
+        1
+    );
     let (one, two) = (act(), act());
     let (a, b) = tokio::join!(operator.redrive(item, &one), operator.redrive(item, &two));
     assert_eq!(u8::from(a.is_ok()) + u8::from(b.is_ok()), 1, "of two at once, one");
-    assert_eq!(db.one::<i64>("SELECT dlq_count FROM supervisor_outbox_status").await, 0);
+    assert_eq!(
+        db.one::<i64>("SELECT dlq_count FROM supervisor_outbox_status WHERE lane = 'payments'")
+            .await,
+        0
+    );
     let again = db.claim_one("w").await;
     assert_eq!((again.instruction_id.as_str(), again.sequence_id, again.redrive_no), ("i", 2, 1));
     assert_ne!(again.outbox_id, item, "a new key to the rail");
@@ -186,7 +194,11 @@ async fn the_views_tell_every_state_apart() {
     );
     db.enqueue_stream("q", "fifo", 2).await;
     db.claim("w", 10).await;
-    assert_eq!(db.one::<i64>("SELECT waiting_count FROM supervisor_outbox_status").await, 1);
+    assert_eq!(
+        db.one::<i64>("SELECT waiting_count FROM supervisor_outbox_status WHERE lane = 'payments'")
+            .await,
+        1
+    );
 }
 
 #[tokio::test]

@@ -26,6 +26,7 @@ mod completions;
 mod conformance;
 mod engine;
 mod enqueue;
+mod events;
 mod fifo;
 mod fifo_acts;
 mod house_rules;

@@ -15,13 +15,14 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::config::{LogFormat, LogLevel, LogSection};
 
 /// Every field that may be logged. None of them holds anything of a payload.
-pub const ALLOWED_FIELDS: [&str; 24] = [
+pub const ALLOWED_FIELDS: [&str; 25] = [
     "message",
     "address",
     "code",
     "error",
     "error_code",
     "event",
+    "event_id",
     "expired_leases_detected",
     "group",
     "held",

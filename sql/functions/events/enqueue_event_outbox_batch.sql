@@ -54,8 +54,7 @@ BEGIN
                            FROM unnest(v_ids, v_positions) WITH ORDINALITY t(event_id, log_position, ordinal);
             RETURN;
         END IF;
-    EXCEPTION WHEN unique_violation OR invalid_text_representation OR invalid_parameter_value OR invalid_datetime_format
-              OR datetime_field_overflow THEN
+    EXCEPTION WHEN unique_violation OR data_exception THEN
         NULL; -- some event is known, or not plain: the careful path will say which
     END;
 

@@ -1,7 +1,7 @@
 -- event_defect: what is wrong with an event, or NULL.
 --
 -- Moves    nothing
--- Caller   enqueue functions, once their quick check has failed
+-- Caller   enqueue_event_outbox_batch, once the quick check has failed
 -- Locks    nothing
 -- Refuses  nothing: it answers, naming the field and never its value
 -- Why      the same rules as schemas/event.schema.json and the library's Event::parse; one corpus
@@ -14,11 +14,11 @@ DECLARE
     v_field    TEXT;
 BEGIN
     IF jsonb_typeof(p_event) IS DISTINCT FROM 'object' THEN
-        RETURN 'p_event must be a JSON object with envelope, key and payload';
+        RETURN 'event must be a JSON object with envelope, key and payload';
     END IF;
     SELECT f INTO v_field FROM jsonb_object_keys(p_event) f WHERE f NOT IN ('envelope', 'key', 'payload') LIMIT 1;
     IF FOUND THEN
-        RETURN format('%s is not a field of an event: it has envelope, key and payload', left(v_field, 100));
+        RETURN format('event has the unknown field %s: it has envelope, key and payload', quote_ident(left(v_field, 100)));
     END IF;
     IF jsonb_typeof(v_envelope) IS DISTINCT FROM 'object' THEN
         RETURN 'envelope must be an object';
@@ -26,7 +26,7 @@ BEGIN
     SELECT f INTO v_field FROM jsonb_object_keys(v_envelope) f
      WHERE f NOT IN ('v', 'eventId', 'occurredAt', 'tenantId', 'traceparent', 'type') LIMIT 1;
     IF FOUND THEN
-        RETURN format('envelope.%s is not a field of an envelope', left(v_field, 100));
+        RETURN format('envelope has the unknown field %s', quote_ident(left(v_field, 100)));
     END IF;
     IF (v_envelope->'v' = '1') IS NOT TRUE THEN
         RETURN 'envelope.v must be the number 1';
@@ -81,7 +81,7 @@ BEGIN
         RETURN format('%s is a denied field: events carry ids, not personal data', v_field);
     END IF;
     IF octet_length(p_event::TEXT) > 262144 THEN
-        RETURN 'p_event is larger than 256 KiB';
+        RETURN 'event is larger than 256 KiB';
     END IF;
     RETURN NULL;
 END $$;

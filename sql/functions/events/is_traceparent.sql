@@ -1,7 +1,7 @@
 -- is_traceparent: whether a text is a W3C trace context of version 00.
 --
 -- Moves    nothing
--- Caller   enqueue functions
+-- Caller   event_defect
 -- Locks    nothing
 -- Refuses  nothing
 -- Why      the quick check and the one that finds the words must agree. All zeros mean "none" and are refused.

@@ -355,12 +355,13 @@ BEGIN
     LOOP
         EXECUTE 'DROP VIEW IF EXISTS ' || v_name || ' CASCADE';
     END LOOP;
-    FOR v_name IN SELECT oid::pg_catalog.regprocedure::TEXT FROM pg_catalog.pg_proc
-                   WHERE proowner = 'symphony_control'::pg_catalog.regrole AND prorettype <> 'trigger'::pg_catalog.regtype
-                     AND proname <> 'uuidv7'
-    LOOP
+    -- In one statement: some call each other.
+    SELECT pg_catalog.string_agg(oid::pg_catalog.regprocedure::TEXT, ', ') INTO v_name FROM pg_catalog.pg_proc
+     WHERE proowner = 'symphony_control'::pg_catalog.regrole AND prorettype <> 'trigger'::pg_catalog.regtype
+       AND proname <> 'uuidv7';
+    IF v_name IS NOT NULL THEN
         EXECUTE 'DROP FUNCTION ' || v_name;
-    END LOOP;
+    END IF;
 END $$;
 ";
 
