@@ -420,11 +420,53 @@ pub enum Bench {
         after_help = "Makes a database of its own (symphony_bench) on the server, and drops it afterwards."
     )]
     Run(BenchRun),
+    /// The event lane: in SQL, by a worker process, with a blocked key, under a held snapshot
+    #[command(
+        after_help = "Makes a database of its own (symphony_bench) on the server, and drops it afterwards."
+    )]
+    Events(BenchEvents),
     /// What idle worker processes cost, and how many of them one enqueue wakes
     #[command(
         after_help = "Starts a PostgreSQL of its own in the temporary folder, whatever --database-url says."
     )]
     Idle(BenchIdle),
+}
+
+/// Options of `bench events`.
+#[derive(Debug, Clone, Args)]
+pub struct BenchEvents {
+    /// Events per timed run
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(5_000..=200_000))]
+    pub items: u32,
+    /// Runs of each workload; the median counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=9))]
+    pub runs: u32,
+    /// events.window_max
+    #[arg(long, default_value_t = 50, value_name = "EVENTS")]
+    pub window: usize,
+    /// events.buckets_max
+    #[arg(long, default_value_t = 16, value_name = "BUCKETS")]
+    pub buckets: usize,
+    /// Only these workloads
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub only: Vec<EventWorkload>,
+}
+
+/// The workloads of `bench events`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum EventWorkload {
+    /// Enqueue 500 a call
+    Bulk,
+    /// Enqueue one a call, 8 clients
+    Single,
+    /// Claim and complete in SQL
+    Drain,
+    /// By a worker process with a bus that does nothing
+    Run,
+    /// One key blocked with 50,000 behind it
+    Blocked,
+    /// Under a held snapshot
+    Snapshot,
 }
 
 /// Options of `bench idle`.
