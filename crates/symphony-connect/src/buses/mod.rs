@@ -2,10 +2,12 @@
 //!
 //! - [`sns`]: SNS FIFO topics.
 //! - [`nats`]: NATS JetStream streams.
+//! - [`setup`]: creates what a bus publishes to and its consumers read from; says who needs which permission.
 //! - [`conformance`]: the claims every bus must keep, checked against a real broker that is broken on purpose.
 
 pub mod conformance;
 pub mod nats;
+pub mod setup;
 pub mod sns;
 
 use std::time::Duration;
