@@ -8,6 +8,9 @@
 
 mod claims;
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use async_trait::async_trait;
