@@ -36,7 +36,7 @@ async fn stream(server: &NatsServer, name: &str) -> stream::Stream {
     let config = stream::Config {
         name: name.to_owned(),
         subjects: vec!["events.>".to_owned()],
-        duplicate_window: Duration::from_secs(120),
+        duplicate_window: Duration::from_mins(2),
         ..stream::Config::default()
     };
     jetstream(server).await.create_stream(config).await.unwrap()
@@ -157,5 +157,57 @@ async fn a_wrong_token_is_said_to_be_one_and_the_right_one_lets_in() {
     let refused = with_token("guess").publish("EVENTS", &[&event]).await;
     assert_eq!(again_code(&refused), "NOT_AUTHORIZED");
     let let_in = with_token("open sesame").publish("EVENTS", &[&event]).await;
+    assert_eq!(again_code(&let_in), "NO_SUCH_TOPIC");
+}
+
+#[tokio::test]
+async fn tls_is_spoken_with_whom_the_given_authority_vouches_for_and_nobody_else() {
+    required_or_skip!();
+    let folder = std::env::temp_dir().join(format!("symphony-tls-{}", uuid::Uuid::new_v4()));
+    std::fs::create_dir(&folder).unwrap();
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    for name in ["ours", "other"] {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        std::fs::write(path(name), made.cert.pem()).unwrap();
+        std::fs::write(path(&format!("{name}.key")), made.signing_key.serialize_pem()).unwrap();
+    }
+    let server = NatsServer::start_with(&[
+        "--tls",
+        "--tlscert",
+        &path("ours"),
+        "--tlskey",
+        &path("ours.key"),
+    ])
+    .await;
+    let trusting = |authority: &str| {
+        let settings = NatsSettings {
+            url: format!("tls://localhost:{}", server.port),
+            ca_file: Some(path(authority)),
+            ..settings(server.port)
+        };
+        NatsBus::new(&settings, |_| None).unwrap()
+    };
+    let event = message("events.a");
+    let trusted = trusting("ours").publish("EVENTS", &[&event]).await;
+    assert_eq!(again_code(&trusted), "NO_SUCH_TOPIC");
+    let strange = trusting("other").publish("EVENTS", &[&event]).await;
+    assert_eq!(again_code(&strange), "UNREACHABLE");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_not_spoken_to_unless_it_is_this_machine_or_allowed() {
+    required_or_skip!();
+    let server = NatsServer::start().await;
+    let event = message("events.a");
+    let elsewhere = NatsSettings {
+        // Not known to be this machine, and yet it is.
+        url: format!("nats://{}:{}", "0.0.0.0", server.port),
+        ..settings(server.port)
+    };
+    let refused = NatsBus::new(&elsewhere, |_| None).unwrap().publish("EVENTS", &[&event]).await;
+    assert_eq!(again_code(&refused), "UNREACHABLE");
+    let allowed = NatsSettings { allow_plain_text: true, ..elsewhere };
+    let let_in = NatsBus::new(&allowed, |_| None).unwrap().publish("EVENTS", &[&event]).await;
     assert_eq!(again_code(&let_in), "NO_SUCH_TOPIC");
 }

@@ -54,7 +54,7 @@ impl Memory {
         let terms = Terms {
             timeout: Duration::from_millis(200),
             batch_max: 5,
-            dedup_window: Duration::from_secs(300),
+            dedup_window: Duration::from_mins(5),
         };
         let state = State {
             condition: Condition::Well,
@@ -126,7 +126,9 @@ impl Bus for Memory {
             Condition::Down if self.lie == Lie::OutageIsRefusal => return every(refused("X", "x")),
             Condition::Down => return every(again("UNREACHABLE", "down", Fate::NotTakenBusUnwell)),
             Condition::AnswersLost => {
-                batch.iter().for_each(|message| self.store(message));
+                for message in batch {
+                    self.store(message);
+                }
                 let lies = self.lie == Lie::LostAnswerIsNotTaken;
                 let fate = if lies { Fate::NotTakenBusUnwell } else { Fate::Unknown };
                 return every(again("CONNECTION_LOST", "lost", fate));

@@ -109,10 +109,10 @@ impl NatsConnector {
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>, NoConnection> {
         let connection = async {
             let mut current = self.current.lock().await;
-            if let Some(connection) = current.as_ref() {
-                if connection.client.connection_state() == State::Connected {
-                    return Ok(connection.clone());
-                }
+            if let Some(connection) = current.as_ref()
+                && connection.client.connection_state() == State::Connected
+            {
+                return Ok(connection.clone());
             }
             *current = None;
             let connection = Arc::new(self.connect().await?);

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::buses::nats::{NatsConnector, NatsSettings, Subjects, is_stream_name};
 
-const DAY: Duration = Duration::from_secs(86_400);
+const DAY: Duration = Duration::from_hours(24);
 
 /// Look at everything, and unless `dry_run` make it as the settings say.
 pub async fn set_up_nats(

@@ -27,7 +27,7 @@ pub use entry::group_id;
 /// SNS takes no more in one call.
 const BATCH_MAX: usize = 10;
 /// SNS's, not to be changed.
-const DEDUP_WINDOW: Duration = Duration::from_secs(300);
+const DEDUP_WINDOW: Duration = Duration::from_mins(5);
 
 /// `[buses.NAME]` with `kind = "sns"`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -203,7 +203,7 @@ impl Arns {
 
     /// A topic given as an ARN stays as it is.
     pub(crate) fn topic(&self, topic: &str) -> Result<String, String> {
-        if !topic.ends_with(".fifo") {
+        if topic.strip_suffix(".fifo").is_none_or(str::is_empty) {
             return Err(format!(
                 "topic {topic} is not a FIFO topic: its name must end in .fifo, only those keep order"
             ));
