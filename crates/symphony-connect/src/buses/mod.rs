@@ -51,8 +51,23 @@ pub(crate) fn in_short(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect()
 }
 
+/// The limits on connecting and on a whole call, connecting included.
+pub(crate) fn limits(
+    connect_timeout_ms: u64,
+    timeout_ms: u64,
+) -> Result<(Duration, Duration), BusSettingsError> {
+    let connect = limit_ms("connect_timeout_ms", connect_timeout_ms)?;
+    let call = limit_ms("timeout_ms", timeout_ms)?;
+    if connect > call {
+        return Err(BusSettingsError(
+            "connect_timeout_ms must not be longer than timeout_ms, which includes it".to_owned(),
+        ));
+    }
+    Ok((connect, call))
+}
+
 /// Milliseconds that are a sensible limit on a call.
-pub(crate) fn limit_ms(field: &str, value: u64) -> Result<Duration, BusSettingsError> {
+fn limit_ms(field: &str, value: u64) -> Result<Duration, BusSettingsError> {
     if (10..=300_000).contains(&value) {
         Ok(Duration::from_millis(value))
     } else {

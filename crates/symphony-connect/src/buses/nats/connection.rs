@@ -13,7 +13,7 @@ use async_nats::{Client, ConnectErrorKind, ConnectOptions, ServerAddr, jetstream
 use tokio::sync::Mutex;
 
 use super::NatsSettings;
-use crate::buses::{BusSettingsError, limit_ms};
+use crate::buses::{BusSettingsError, limits};
 
 /// How to connect, and the connection there is.
 pub struct NatsConnector {
@@ -92,6 +92,8 @@ impl NatsConnector {
         let wants_tls = servers.iter().any(ServerAddr::tls_required)
             || settings.ca_file.is_some()
             || client_files.is_some();
+        let (connect_timeout, answer_timeout) =
+            limits(settings.connect_timeout_ms, settings.timeout_ms)?;
         Ok(Self {
             require_tls: wants_tls || !(settings.allow_plain_text || servers.iter().all(here)),
             servers,
@@ -99,8 +101,8 @@ impl NatsConnector {
             token,
             ca_file: settings.ca_file.clone(),
             client_files,
-            connect_timeout: limit_ms("connect_timeout_ms", settings.connect_timeout_ms)?,
-            answer_timeout: limit_ms("timeout_ms", settings.timeout_ms)?,
+            connect_timeout,
+            answer_timeout,
             current: Mutex::new(None),
         })
     }

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use symphony::lanes::events::bus::{Bus, Message, Publication, Terms};
 use tokio::time::Instant;
 
-use super::{BusSettingsError, Fate, TIMEOUT_MARGIN, again, in_short, limit_ms, refused};
+use super::{BusSettingsError, Fate, TIMEOUT_MARGIN, again, in_short, limits, refused};
 
 use connection::Connection;
 pub use connection::NatsConnector;
@@ -90,7 +90,7 @@ impl NatsBus {
         settings: &NatsSettings,
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, BusSettingsError> {
-        let timeout = limit_ms("timeout_ms", settings.timeout_ms)?;
+        let (_, timeout) = limits(settings.connect_timeout_ms, settings.timeout_ms)?;
         let terms = Terms {
             timeout: timeout + TIMEOUT_MARGIN,
             batch_max: BATCH_MAX,

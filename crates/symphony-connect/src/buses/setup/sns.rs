@@ -242,6 +242,9 @@ fn queue_attributes(queue_arn: &str, topic_arn: &str, consumer: &ConsumerSetting
         ("FifoQueue", "true".to_owned()),
         ("ContentBasedDeduplication", "false".to_owned()),
         ("SqsManagedSseEnabled", "true".to_owned()),
+        // By key and not by queue: else a queue takes 300 calls a second. An event never changes its key.
+        ("DeduplicationScope", "messageGroup".to_owned()),
+        ("FifoThroughputLimit", "perMessageGroupId".to_owned()),
         ("MessageRetentionPeriod", RETENTION_SECONDS.to_string()),
         ("VisibilityTimeout", consumer.visibility_timeout_seconds.to_string()),
         ("Policy", policies::queue(queue_arn, topic_arn).to_string()),

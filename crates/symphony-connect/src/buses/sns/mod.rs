@@ -18,7 +18,7 @@ use futures_util::future::join_all;
 use serde::Deserialize;
 use symphony::lanes::events::bus::{Bus, Message, Publication, Terms};
 
-use super::{BusSettingsError, Fate, TIMEOUT_MARGIN, again, limit_ms, refused};
+use super::{BusSettingsError, Fate, TIMEOUT_MARGIN, again, limits, refused};
 use crate::aws::{Aws, AwsSettings};
 use entry::{Entry, SIZE_MAX};
 
@@ -71,8 +71,7 @@ impl SnsSettings {
     }
 
     pub(crate) fn limits(&self) -> Result<(Duration, Duration), BusSettingsError> {
-        let connect = limit_ms("connect_timeout_ms", self.connect_timeout_ms)?;
-        Ok((connect, limit_ms("timeout_ms", self.timeout_ms)?))
+        limits(self.connect_timeout_ms, self.timeout_ms)
     }
 }
 

@@ -71,7 +71,10 @@ fn unreached(error: Option<&(dyn Error + 'static)>, timeout: bool) -> Publicatio
     let mut connecting = false;
     let mut next = error;
     while let Some(error) = next {
-        if error.is::<CredentialsError>() {
+        // The second has no public type; unrecognised it would be unknown, which is only less exact.
+        if error.is::<CredentialsError>()
+            || error.to_string().starts_with("identity resolver timed out")
+        {
             let message =
                 "there are no AWS credentials: see docs/BUSES.md for where they are looked for";
             return again("NO_CREDENTIALS", message, Fate::NotTakenBusUnwell);
@@ -112,9 +115,15 @@ fn failure(code: &str, message: &str, sender_fault: bool) -> Publication {
 }
 
 #[cfg(test)]
-#[allow(clippy::panic)]
+#[allow(clippy::unwrap_used)]
 mod tests {
-    use aws_sdk_sns::types::{BatchResultErrorEntry, PublishBatchResultEntry};
+    use aws_config::retry::RetryConfig;
+    use aws_config::{BehaviorVersion, Region};
+    use aws_credential_types::Credentials;
+    use aws_credential_types::provider::{ProvideCredentials, future};
+    use aws_sdk_sns::types::{
+        BatchResultErrorEntry, PublishBatchRequestEntry, PublishBatchResultEntry,
+    };
 
     use super::*;
 
@@ -153,6 +162,47 @@ mod tests {
             ("NO_ANSWER", Some((true, true))),
         ];
         assert_eq!(read, expected.map(|(code, flags)| (code.to_owned(), flags)));
+    }
+
+    #[derive(Debug)]
+    struct NoKeys;
+
+    impl ProvideCredentials for NoKeys {
+        fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+        where
+            Self: 'a,
+        {
+            future::ProvideCredentials::ready(Err(CredentialsError::not_loaded("none")))
+        }
+    }
+
+    /// What a real client makes of a port that nobody listens on.
+    async fn nobody_there(keys: impl ProvideCredentials + 'static) -> Publication {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let config = aws_sdk_sns::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("eu-central-1"))
+            .endpoint_url(format!("http://{address}"))
+            .http_client(aws_smithy_http_client::Builder::new().build_http())
+            .retry_config(RetryConfig::disabled())
+            .credentials_provider(keys);
+        let client = aws_sdk_sns::Client::from_conf(config.build());
+        let message = PublishBatchRequestEntry::builder().id("0").message("{}").build().unwrap();
+        let call = client.publish_batch().topic_arn("arn:t").publish_batch_request_entries(message);
+        error(&call.send().await.unwrap_err(), "arn:t")
+    }
+
+    #[tokio::test]
+    async fn what_surely_never_left_is_not_unknown() {
+        let keys = Credentials::builder().access_key_id("a").secret_access_key("b");
+        let keys = keys.provider_name("test").build();
+        let unsent = Some((false, true));
+        let unreachable = code_and_flags(&nobody_there(keys).await);
+        assert_eq!(unreachable, ("UNREACHABLE".to_owned(), unsent));
+        let without_keys = code_and_flags(&nobody_there(NoKeys).await);
+        assert_eq!(without_keys, ("NO_CREDENTIALS".to_owned(), unsent));
     }
 
     #[test]
