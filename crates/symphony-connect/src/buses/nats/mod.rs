@@ -4,7 +4,7 @@
 //! stream swallows what it has seen within its duplicate window. A stream is one sequence, so what is published one
 //! after another is read in that order.
 //!
-//! - [`connection`]: one connection, made when it is needed and thrown away when it is in doubt.
+//! - `connection`: one connection, made when it is needed and thrown away when it is in doubt.
 
 mod connection;
 

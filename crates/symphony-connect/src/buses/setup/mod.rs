@@ -3,8 +3,8 @@
 //! Each resource is looked at first, then created or changed only where it differs, so running it again changes
 //! nothing. Nothing is ever deleted.
 //!
-//! - [`sns`]: topics, queues, dead-letter queues, their policies, subscriptions.
-//! - [`nats`]: streams and durable consumers.
+//! - `sns`: topics, queues, dead-letter queues, their policies, subscriptions.
+//! - `nats`: streams and durable consumers.
 
 mod nats;
 mod policies;

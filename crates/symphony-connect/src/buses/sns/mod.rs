@@ -4,8 +4,8 @@
 //! SNS swallows what it has seen in the last five minutes. Beyond that a repeated publish is a duplicate, which
 //! consumers recognise by the event id.
 //!
-//! - [`entry`]: from an event to an entry of a batch, and how large it is.
-//! - [`reading`]: from SNS's answers and errors to what is known of each message.
+//! - `entry`: from an event to an entry of a batch, and how large it is.
+//! - `reading`: from SNS's answers and errors to what is known of each message.
 
 mod entry;
 mod reading;
