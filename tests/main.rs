@@ -18,6 +18,7 @@ mod acts;
 mod acts_commands;
 mod attacks;
 mod bad_input;
+mod buses;
 mod chaos;
 mod claims;
 mod commands;

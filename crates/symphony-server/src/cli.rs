@@ -126,6 +126,12 @@ pub enum Command {
     },
     /// Show rails, or configure one
     Rail(Rail),
+    /// Buses: what they publish to and their consumers read from
+    Bus {
+        /// What.
+        #[command(subcommand)]
+        what: Bus,
+    },
     /// Is everything as declared? Server, schema, privileges, owners, bloat, invariants
     Doctor,
     /// Scan sources for writes that go around the database's functions
@@ -404,6 +410,27 @@ pub struct Rail {
     /// Do it; without this, only say what would change
     #[arg(long)]
     pub yes: bool,
+}
+
+/// What to do with buses.
+#[derive(Debug, Subcommand)]
+pub enum Bus {
+    /// Create topics, queues, subscriptions and policies, or streams and consumers, as [buses.NAME.setup] says
+    #[command(
+        after_help = "Changes only what differs and deletes nothing: it can be run again at any time. Prints the least \
+                      permissions of the producer and of each consumer."
+    )]
+    Setup(BusSetup),
+}
+
+/// Options of `bus setup`.
+#[derive(Debug, Clone, Args)]
+pub struct BusSetup {
+    /// The bus; without it, all of them
+    pub name: Option<String>,
+    /// Only say what would be done
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// What to measure.

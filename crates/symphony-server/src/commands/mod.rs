@@ -3,6 +3,7 @@
 mod acts;
 mod alone;
 mod bench;
+mod bus;
 mod config;
 mod database;
 mod demo;
@@ -20,7 +21,7 @@ mod up;
 
 use std::process::ExitCode;
 
-use crate::cli::{Cli, Command, Dlq, Enqueue};
+use crate::cli::{Bus, Cli, Command, Dlq, Enqueue};
 use crate::output::Failure;
 
 /// Do what was asked.
@@ -46,6 +47,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Pause { what } => acts::pause(global, &what).await,
         Command::Resume { what } => acts::resume(global, &what).await,
         Command::Rail(options) => rail::run(global, &options).await,
+        Command::Bus { what: Bus::Setup(options) } => bus::set_up(global, &options).await,
         Command::Doctor => doctor::run(global).await,
         Command::Guard { paths } => guard::run(global, &paths),
         Command::Bench { what } => bench::run(global, &what).await,
