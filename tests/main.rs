@@ -38,3 +38,4 @@ mod sandbox_command;
 mod schema;
 mod tour;
 mod wake_up;
+mod webhooks;
