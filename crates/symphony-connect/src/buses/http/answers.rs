@@ -9,64 +9,56 @@
 //! | 5xx, no answer | again, unknown: it may have been taken |
 //! | not sent | again; it was surely not taken |
 
-use chrono::{DateTime, Utc};
-use symphony::lanes::events::bus::{Publication, Trouble};
+use std::time::Duration;
 
+use chrono::{DateTime, Utc};
+use symphony::lanes::events::bus::Publication;
+
+use crate::buses::{Fate, again, refused};
 use crate::http_client::{Failure, Reply, retry_after};
 
 pub(super) fn read(reply: &Reply, now: DateTime<Utc>) -> Publication {
     let status = reply.status;
-    let trouble = |code: &str, meaning: &str| {
-        Trouble::new(code, format!("the receiver answered HTTP {status}: {meaning}"))
+    let says = |meaning: &str| format!("the receiver answered HTTP {status}: {meaning}");
+    let later = |code: &str, meaning: &str, fate| {
+        not_before(again(code, says(meaning), fate), retry_after(&reply.headers, now))
     };
+    let not_taken = |code: &str, meaning: &str| again(code, says(meaning), Fate::NotTaken);
     match status {
         200..=299 => Publication::Accepted { reference: format!("http:{status}") },
-        410 => Publication::Refused(trouble(
+        410 => refused(
             "GONE",
-            "it wants no more events; remove the route or change the endpoint's url",
-        )),
-        413 => Publication::Refused(trouble("OVERSIZE", "the event is too large for it")),
-        429 => Publication::Again {
-            trouble: trouble("THROTTLED", "too many at once"),
-            unknown: false,
-            bus_unwell: true,
-            retry_after: retry_after(&reply.headers, now),
-        },
-        500.. => Publication::Again {
-            trouble: trouble("RECEIVER_FAILED", "it may have taken the event"),
-            unknown: true,
-            bus_unwell: true,
-            retry_after: retry_after(&reply.headers, now),
-        },
-        300..=399 => {
-            again(trouble("REDIRECTED", "redirects are not followed; put the final url there"))
-        }
+            says("it wants no more events; remove the route or change the endpoint's url"),
+        ),
+        413 => refused("OVERSIZE", says("the event is too large for it")),
+        429 => later("THROTTLED", "too many at once", Fate::NotTakenBusUnwell),
+        500.. => later("RECEIVER_FAILED", "it may have taken the event", Fate::Unknown),
+        300..=399 => not_taken("REDIRECTED", "redirects are not followed; put the final url there"),
         401 | 403 => {
-            again(trouble("REJECTED", "it does not believe us; compare the secret on both sides"))
+            not_taken("REJECTED", "it does not believe us; compare the secret on both sides")
         }
-        _ => again(trouble("REJECTED", "check the endpoint's url and the receiver")),
+        _ => not_taken("REJECTED", "check the endpoint's url and the receiver"),
     }
 }
 
 pub(super) fn failed(failure: Failure) -> Publication {
     match failure {
-        Failure::NotSent { error_code, message } => Publication::Again {
-            // An address that may not be called is our settings' fault, not the bus's.
-            bus_unwell: error_code != "ADDRESS_REFUSED",
-            trouble: Trouble::new(error_code, message),
-            unknown: false,
-            retry_after: None,
-        },
-        Failure::Lost { error_code, message } => Publication::Again {
-            trouble: Trouble::new(error_code, message),
-            unknown: true,
-            bus_unwell: true,
-            retry_after: None,
-        },
+        // That an address may not be called is for our settings to change, not for the bus.
+        Failure::NotSent { error_code: code @ "ADDRESS_REFUSED", message } => {
+            again(code, message, Fate::NotTaken)
+        }
+        Failure::NotSent { error_code, message } => {
+            again(error_code, message, Fate::NotTakenBusUnwell)
+        }
+        Failure::Lost { error_code, message } => again(error_code, message, Fate::Unknown),
     }
 }
 
-/// Not taken, and only this endpoint's affair.
-pub(super) fn again(trouble: Trouble) -> Publication {
-    Publication::Again { trouble, unknown: false, bus_unwell: false, retry_after: None }
+fn not_before(publication: Publication, asked_for: Option<Duration>) -> Publication {
+    match publication {
+        Publication::Again { trouble, unknown, bus_unwell, retry_after: _ } => {
+            Publication::Again { trouble, unknown, bus_unwell, retry_after: asked_for }
+        }
+        settled => settled,
+    }
 }

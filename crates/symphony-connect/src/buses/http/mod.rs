@@ -32,15 +32,16 @@ use futures_util::future::join_all;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, Uri};
-use symphony::lanes::events::bus::{Bus, Message, Publication, Terms, Trouble};
+use symphony::lanes::events::bus::{Bus, Message, Publication, Terms};
 use tokio::time::Instant;
 
 use super::webhook_signature::{ID_HEADER, SIGNATURE_HEADER, Secret, TIMESTAMP_HEADER, sign};
+use super::{BusSettingsError, Fate, TIMEOUT_MARGIN, again};
 use crate::http_client::{
     self, Body, Conditions, Endpoint, SettingsError, header_text, is_trace_context, variable,
 };
 
-pub use self::settings::{EndpointSettings, HttpBusError, HttpBusSettings};
+pub use self::settings::{EndpointSettings, HttpBusSettings};
 
 /// The header with the event's place in the log.
 pub const POSITION_HEADER: &str = "symphony-position";
@@ -48,9 +49,6 @@ pub const POSITION_HEADER: &str = "symphony-position";
 pub const TYPE_HEADER: &str = "symphony-event-type";
 /// The header with whose event it is.
 pub const TENANT_HEADER: &str = "symphony-tenant-id";
-
-/// The lane's limit on a call is this much longer than ours on a request, so that ours decides.
-const SPARE: Duration = Duration::from_secs(1);
 
 /// A bus of webhooks. A topic is the name of an endpoint.
 pub struct HttpBus {
@@ -70,11 +68,14 @@ impl HttpBus {
     pub fn new(
         settings: &HttpBusSettings,
         environment: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, HttpBusError> {
+    ) -> Result<Self, BusSettingsError> {
         settings.check_consistency()?;
+        let refuse = |error: SettingsError| BusSettingsError(error.to_string());
         let guard =
-            http_client::guard(settings.allow_private_addresses, &settings.allowed_networks)?;
-        let tls = http_client::tls(settings.extra_root_certificates_file.as_deref())?;
+            http_client::guard(settings.allow_private_addresses, &settings.allowed_networks)
+                .map_err(refuse)?;
+        let tls =
+            http_client::tls(settings.extra_root_certificates_file.as_deref()).map_err(refuse)?;
         let mut receivers = BTreeMap::new();
         for (name, endpoint) in &settings.endpoints {
             let conditions = Conditions {
@@ -85,12 +86,12 @@ impl HttpBus {
                 needs_body: false,
             };
             let receiver = Receiver::new(endpoint, &conditions, &environment)
-                .map_err(|error| HttpBusError::of_endpoint(name, error))?;
+                .map_err(|error| BusSettingsError(format!("endpoints.{name}.{error}")))?;
             receivers.insert(name.clone(), receiver);
         }
         let slowest = receivers.values().map(|receiver| receiver.timeout).max();
         let terms = Terms {
-            timeout: slowest.unwrap_or_default() + SPARE,
+            timeout: slowest.unwrap_or_default() + TIMEOUT_MARGIN,
             batch_max: settings.batch_max,
             dedup_window: Duration::ZERO,
         };
@@ -107,8 +108,7 @@ impl Bus for HttpBus {
     async fn publish(&self, topic: &str, batch: &[&Message]) -> Vec<Publication> {
         let Some(receiver) = self.receivers.get(topic) else {
             let problem = "no endpoint of this name is configured: add it, or change the route";
-            let again = answers::again(Trouble::new("NO_SUCH_TOPIC", problem));
-            return vec![again; batch.len()];
+            return vec![again("NO_SUCH_TOPIC", problem, Fate::NotTaken); batch.len()];
         };
         join_all(batch.iter().map(|message| receiver.tell(message))).await
     }

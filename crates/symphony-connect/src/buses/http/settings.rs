@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use crate::http_client::SettingsError;
+use crate::buses::BusSettingsError;
 
 /// The longest a receiver may be waited for.
 pub const TIMEOUT_MS_MAX: u64 = 60_000;
@@ -59,32 +59,6 @@ pub struct EndpointSettings {
     pub connect_timeout_ms: Option<u64>,
 }
 
-/// Why settings cannot be used: the field, and what is wrong with it. Never contains a secret.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field} {problem}")]
-pub struct HttpBusError {
-    /// Its path below the bus's section, such as `endpoints.billing.url`.
-    pub field: String,
-    /// What is wrong and what would be right.
-    pub problem: String,
-}
-
-impl HttpBusError {
-    pub(super) fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self { field: field.into(), problem: problem.into() }
-    }
-
-    pub(super) fn of_endpoint(name: &str, error: SettingsError) -> Self {
-        Self::new(format!("endpoints.{name}.{}", error.field), error.problem)
-    }
-}
-
-impl From<SettingsError> for HttpBusError {
-    fn from(error: SettingsError) -> Self {
-        Self::new(error.field, error.problem)
-    }
-}
-
 impl Default for HttpBusSettings {
     fn default() -> Self {
         Self {
@@ -122,18 +96,18 @@ impl fmt::Debug for EndpointSettings {
 
 impl HttpBusSettings {
     /// What can be seen wrong without resolving, reading files or asking the environment.
-    pub(super) fn check_consistency(&self) -> Result<(), HttpBusError> {
+    pub(super) fn check_consistency(&self) -> Result<(), BusSettingsError> {
         if self.endpoints.is_empty() {
             let problem =
                 "is empty: add a section such as endpoints.billing with url and secret_env";
-            return Err(HttpBusError::new("endpoints", problem));
+            return Err(refuse("endpoints", problem));
         }
         for (field, value, most) in [
             ("batch_max", self.batch_max, BATCH_MAX),
             ("response_bytes_max", self.response_bytes_max, RESPONSE_BYTES_MAX),
         ] {
             if !(1..=most).contains(&value) {
-                return Err(HttpBusError::new(field, format!("must be 1 to {most}")));
+                return Err(refuse(field, format!("must be 1 to {most}")));
             }
         }
         for (name, endpoint) in &self.endpoints {
@@ -142,7 +116,7 @@ impl HttpBusSettings {
             if !is_name {
                 let problem =
                     "has a name that is no topic: letters, digits, - _ and ., at most 64 of them";
-                return Err(HttpBusError::new("endpoints", problem));
+                return Err(refuse("endpoints", problem));
             }
             endpoint.check(name)?;
         }
@@ -151,9 +125,9 @@ impl HttpBusSettings {
 }
 
 impl EndpointSettings {
-    fn check(&self, name: &str) -> Result<(), HttpBusError> {
+    fn check(&self, name: &str) -> Result<(), BusSettingsError> {
         let refuse = |field: &str, problem: String| {
-            Err(HttpBusError::new(format!("endpoints.{name}.{field}"), problem))
+            Err(refuse(&format!("endpoints.{name}.{field}"), problem))
         };
         for (field, value) in
             [("timeout_ms", self.timeout_ms), ("connect_timeout_ms", self.connect_timeout())]
@@ -177,4 +151,8 @@ impl EndpointSettings {
     pub(super) fn connect_timeout(&self) -> u64 {
         self.connect_timeout_ms.unwrap_or_else(|| self.timeout_ms.min(CONNECT_TIMEOUT_MS))
     }
+}
+
+fn refuse(field: &str, problem: impl fmt::Display) -> BusSettingsError {
+    BusSettingsError(format!("{field} {problem}"))
 }

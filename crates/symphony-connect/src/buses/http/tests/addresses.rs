@@ -73,7 +73,7 @@ async fn no_address_that_is_not_public_is_called_in_whatever_spelling() {
     for host in addresses.chain(SPELLINGS.iter().map(|&host| host.to_owned())) {
         let error = HttpBus::new(&strict(&format!("https://{host}:{port}/")), environment)
             .expect_err(&host);
-        assert_eq!(error.field, "endpoints.billing.url", "{host}");
+        assert!(error.to_string().starts_with("endpoints.billing.url cannot be called"), "{error}");
         refused += 1;
     }
     assert!(refused > 130, "{refused}");

@@ -216,7 +216,7 @@ async fn no_answer_repeats_the_event_or_what_the_receiver_said() {
 fn the_terms_leave_our_own_limit_room() {
     let bus = bus("http://127.0.0.1:9/");
     let terms = symphony::lanes::events::bus::Bus::terms(&bus);
-    assert_eq!(terms.timeout, Duration::from_millis(1_500));
+    assert_eq!(terms.timeout, Duration::from_millis(750));
     assert_eq!((terms.batch_max, terms.dedup_window), (10, Duration::ZERO));
     let more = HttpBusSettings { batch_max: 50, ..settings("http://127.0.0.1:9/") };
     let more = HttpBus::new(&more, environment).unwrap();
