@@ -40,3 +40,4 @@ mod sandbox_command;
 mod schema;
 mod tour;
 mod wake_up;
+mod webhooks;

@@ -9,5 +9,6 @@
 pub mod address;
 pub mod aws;
 pub mod buses;
+mod http_client;
 pub mod rails;
 pub mod sandbox;

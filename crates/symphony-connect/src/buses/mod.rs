@@ -3,12 +3,18 @@
 //! - [`sns`]: SNS FIFO topics.
 //! - [`nats`]: NATS JetStream streams.
 //! - [`setup`]: creates what a bus publishes to and its consumers read from; says who needs which permission.
+//! - [`http`]: signed webhooks, one POST per event and endpoint.
+//! - [`webhook_signature`]: how a webhook proves where it comes from (Standard Webhooks).
+//! - [`receiver`]: a local receiver of webhooks that checks, counts and misbehaves; for `symphony up`, `demo` and tests.
 //! - [`conformance`]: the claims every bus must keep, checked against a real broker that is broken on purpose.
 
 pub mod conformance;
+pub mod http;
 pub mod nats;
 pub mod setup;
+pub mod receiver;
 pub mod sns;
+pub mod webhook_signature;
 
 use std::time::Duration;
 
