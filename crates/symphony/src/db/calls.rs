@@ -126,6 +126,14 @@ calls! {
         ("p_actor text, p_reason text, p_record_routine_events boolean DEFAULT NULL::boolean, p_approval_required boolean DEFAULT NULL::boolean, p_approver text DEFAULT NULL::text")
         -> "TABLE(paused boolean, record_routine_events boolean, approval_required boolean)",
         "SELECT * FROM public.configure_payment_lane(p_actor => $1, p_reason => $2, p_record_routine_events => $3, p_approval_required => $4, p_approver => $5)";
+    RECORD_INBOX = "record_event_inbox"
+        ("p_consumer text, p_event_id uuid, p_dedupe_key text DEFAULT NULL::text")
+        -> "boolean",
+        "SELECT public.record_event_inbox(p_consumer => $1, p_event_id => $2, p_dedupe_key => $3)";
+    RETIRE_INBOX = "retire_event_inbox"
+        ("p_consumer text, p_older_than_seconds bigint, p_batch_size integer")
+        -> "bigint",
+        "SELECT public.retire_event_inbox(p_consumer => $1, p_older_than_seconds => $2, p_batch_size => $3)";
     FINGERPRINT = "symphony_fingerprint"
         ("")
         -> "text",
