@@ -8,6 +8,7 @@
 //! - [`domain`]: the words — ids, payloads, states, outcomes. No I/O.
 //! - [`schema`]: the embedded `sql/` folder, its order and its hashes.
 //! - [`db`]: the only Rust that names SQL. One handle per role, one error enum, migrations, inspection.
+//! - [`event`]: what an event is: envelope, key and payload, checked. No I/O.
 //! - [`money`]: checks on amounts, currencies and destinations. No I/O.
 //! - [`engine`]: wake up, claim, dispatch, complete, renew, repair; for any lane.
 //! - [`lanes`]: what a lane means by those. [`lanes::payments`] sends to rails.
@@ -15,6 +16,7 @@
 pub mod db;
 pub mod domain;
 pub mod engine;
+pub mod event;
 pub mod lanes;
 pub mod money;
 pub mod schema;
