@@ -216,7 +216,8 @@ impl Drop for NatsServer {
 async fn listen(folder: &Path, port: i32, arguments: &[String]) -> (Leashed, u16) {
     let port = port.to_string();
     let folder = folder.to_str().unwrap();
-    let mut all = vec!["--jetstream", "--store_dir", folder, "--addr", "127.0.0.1", "--port", &port];
+    let mut all =
+        vec!["--jetstream", "--store_dir", folder, "--addr", "127.0.0.1", "--port", &port];
     all.extend(arguments.iter().map(String::as_str));
     let mut server = Leashed::start(&required().nats_server, &all);
     let mut lines = BufReader::new(server.0.stderr.take().unwrap()).lines();
