@@ -1,3 +1,5 @@
 //! Consumers: effects once, order within a key, dead letters; with real brokers.
 
+mod effects;
+mod ground;
 mod inbox;

@@ -5,9 +5,11 @@
 //! - [`buses`]: ways to carry events to their consumers, and the conformance suite every bus must pass.
 //! - [`rails`]: ways to move money, and the conformance suite every rail must pass.
 //! - [`sandbox`]: a simulated provider, a real HTTP server with its own durable record; the judge of chaos tests.
+//! - [`sources`]: where consumers receive events from.
 
 pub mod address;
 pub mod aws;
 pub mod buses;
 pub mod rails;
 pub mod sandbox;
+pub mod sources;

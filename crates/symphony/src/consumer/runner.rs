@@ -179,8 +179,12 @@ impl Runner {
                 .unwrap_or_else(|| format!("message {}", delivery.message_id));
             let work = Work { delivery, event: Arc::new(event) };
             if let Some(queue) = self.groups.get_mut(&group) {
-                let place =
-                    queue.partition_point(|other| other.delivery.order <= work.delivery.order);
+                // A broker that keeps the order has handed it out in that order.
+                let place = if self.source.terms().keeps_group_order {
+                    queue.len()
+                } else {
+                    queue.partition_point(|other| other.delivery.order <= work.delivery.order)
+                };
                 queue.insert(place, work);
             } else if let Some(delay) = self.must_wait(&group, &work) {
                 self.give_back(VecDeque::from([work]), delay);
@@ -254,7 +258,9 @@ impl Runner {
                 let comes_within = delay + self.source.terms().visibility * 2;
                 self.waiting.hold(&group, delivery.order, comes_within);
                 let queue = self.groups.remove(&group).unwrap_or_default();
-                self.give_back(queue, delay);
+                // Where the broker keeps the order, it holds them back until the failed one was tried again.
+                let kept = self.source.terms().keeps_group_order;
+                self.give_back(queue, if kept { Duration::ZERO } else { delay });
                 if unavailable {
                     self.untried.note(&delivery.message_id);
                     self.rest_longer();

@@ -57,7 +57,7 @@ pub struct Delivery {
     pub message_id: String,
     /// What order is kept within, if the bus says so; else the event's key.
     pub group: Option<String>,
-    /// Its place on the bus: rises within a group.
+    /// Its place on the bus: rises within a group. Looked at only where the broker does not keep the order itself.
     pub order: u128,
     /// How often it was delivered, this time included.
     pub receives: u32,
