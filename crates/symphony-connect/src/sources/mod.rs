@@ -1,8 +1,10 @@
 //! Where consumers receive events from.
 //!
+//! - [`forward`]: events handed to a program on this machine, in any language.
 //! - [`sqs`]: an SQS FIFO queue. The broker holds back a group while an earlier message of it is not acknowledged.
 //! - [`jetstream`]: a durable pull consumer of a NATS JetStream stream. Order within a key is kept by one process.
 
+pub mod forward;
 pub mod jetstream;
 pub mod sqs;
 

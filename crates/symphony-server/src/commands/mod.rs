@@ -4,6 +4,7 @@ mod acts;
 mod alone;
 mod bench;
 mod config;
+mod consume;
 mod database;
 mod demo;
 mod dlq;
@@ -35,6 +36,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Enqueue { what: Enqueue::Payment(options) } => {
             enqueue::run(global, &options).await
         }
+        Command::Consume(options) => consume::run(global, options).await,
         Command::Status { watch } => status::run(global, watch).await,
         Command::Show { id } => show::run(global, &id).await,
         Command::Dlq { what: Dlq::List(options) } => dlq::run(global, &options).await,

@@ -1,5 +1,6 @@
 //! The configuration: the documented default file *is* the default; a file, the environment and flags lie over it.
 
+mod consumer;
 mod rails;
 
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use toml::{Table, Value};
 
 use crate::output::Failure;
 
+pub use consumer::ConsumerSection;
 pub use rails::{RailSection, build_rails};
 
 /// The documented defaults.
@@ -28,6 +30,8 @@ pub struct Config {
     pub database: DatabaseSection,
     /// How workers pace themselves.
     pub worker: WorkerSection,
+    /// How consumers of events pace themselves.
+    pub consumer: ConsumerSection,
     /// What is served over HTTP.
     pub api: ApiSection,
     /// What is logged.
