@@ -1,5 +1,6 @@
 //! Consumers: effects once, order within a key, dead letters; with real brokers.
 
+mod command;
 mod effects;
 mod ground;
 mod inbox;

@@ -147,10 +147,7 @@ impl Runner {
     /// Finish what is being tried, give back the rest.
     async fn stop(mut self) -> usize {
         self.stopping = true;
-        for group in std::mem::take(&mut self.ready) {
-            let queue = self.groups.remove(&group).unwrap_or_default();
-            self.give_back(queue, Duration::ZERO);
-        }
+        self.give_back_ready();
         let deadline = tokio::time::Instant::now() + self.settings.shutdown;
         while !(self.tries.is_empty() && self.returns.is_empty()) {
             tokio::select! {
@@ -246,29 +243,42 @@ impl Runner {
                 self.untried.forget(&delivery.message_id);
                 self.waiting.end(&group, delivery.order);
                 self.rest = Duration::ZERO;
-                let behind = self.groups.get(&group).map_or(0, VecDeque::len);
-                if behind > 0 && !self.stopping {
+                if self.groups.get(&group).is_some_and(|queue| !queue.is_empty()) {
                     self.ready.push_back(group);
                 } else {
-                    let queue = self.groups.remove(&group).unwrap_or_default();
-                    self.give_back(queue, Duration::ZERO);
+                    self.groups.remove(&group);
                 }
             }
             Verdict::Left { delay, unavailable } => {
                 let comes_within = delay + self.source.terms().visibility * 2;
                 self.waiting.hold(&group, delivery.order, comes_within);
-                let queue = self.groups.remove(&group).unwrap_or_default();
-                // Where the broker keeps the order, it holds them back until the failed one was tried again.
-                let kept = self.source.terms().keeps_group_order;
-                self.give_back(queue, if kept { Duration::ZERO } else { delay });
+                let next = self.groups.get(&group).and_then(VecDeque::front);
+                if next.is_some_and(|next| next.delivery.message_id == delivery.message_id) {
+                    // It is back already: before we heard that it had been given back.
+                    self.ready.push_back(group);
+                } else {
+                    let queue = self.groups.remove(&group).unwrap_or_default();
+                    // Where the broker keeps the order, it holds them back until the failed one was tried again.
+                    let kept = self.source.terms().keeps_group_order;
+                    self.give_back(queue, if kept { Duration::ZERO } else { delay });
+                }
                 if unavailable {
                     self.untried.note(&delivery.message_id);
                     self.rest_longer();
                 }
             }
         }
-        if !self.stopping {
+        if self.stopping {
+            self.give_back_ready();
+        } else {
             self.start();
+        }
+    }
+
+    fn give_back_ready(&mut self) {
+        for group in std::mem::take(&mut self.ready) {
+            let queue = self.groups.remove(&group).unwrap_or_default();
+            self.give_back(queue, Duration::ZERO);
         }
     }
 
