@@ -15,6 +15,7 @@ use symphony::consumer::{
     ApplyError, Consumer, ConsumerMetrics, ConsumerSettings, DeadLetterReason, DeadLettered,
     Delivery, Handler, Received, Source, SourceError, SourceTerms,
 };
+use symphony::db::Database;
 use symphony_connect::aws::{Aws, AwsSettings};
 use symphony_connect::sources::jetstream::{JetStreamSettings, JetStreamSource, NatsAddress};
 use symphony_connect::sources::sqs::{SqsSettings, SqsSource};
@@ -325,10 +326,19 @@ impl Running {
         effects: &Effects,
         settings: ConsumerSettings,
     ) -> Self {
+        Self::start_on(&db.database, source, effects, settings)
+    }
+
+    pub fn start_on(
+        database: &Database,
+        source: Arc<dyn Source>,
+        effects: &Effects,
+        settings: ConsumerSettings,
+    ) -> Self {
         let consumer = Consumer::new("balances", effects.clone());
         let metrics = consumer.metrics();
         let (stop, stopped) = watch::channel(false);
-        let database = db.database.clone();
+        let database = database.clone();
         let task = tokio::spawn(async move {
             consumer.run(&database, source, settings, stopped).await.unwrap()
         });

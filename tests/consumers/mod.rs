@@ -1,5 +1,6 @@
 //! Consumers: effects once, order within a key, dead letters; with real brokers.
 
+mod boundaries;
 mod command;
 mod effects;
 mod ground;

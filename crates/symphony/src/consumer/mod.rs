@@ -11,6 +11,8 @@
 //! - [`run`]: the loop: events of one key one after another, different keys at once.
 
 mod apply;
+mod attempt;
+mod held;
 mod memory;
 mod metrics;
 mod received;

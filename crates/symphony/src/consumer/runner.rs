@@ -4,28 +4,21 @@
 //! to it. A message that fails is given back, and with it, untried, whatever of its group is in hand behind it.
 
 use std::collections::{HashMap, VecDeque};
-use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
-use futures_util::FutureExt as _;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::attempt::{Attempt, Verdict, Work};
+use super::held::{Held, keep_hidden};
 use super::memory::{Untried, Waiting};
-use super::{
-    Applied, Apply, ApplyError, ConsumerMetrics, ConsumerSettings, DeadLetterReason, DeadLettered,
-    Delivery, ReasonCode, Received, Source,
-};
-use crate::event::Event;
+use super::{Apply, ConsumerMetrics, ConsumerSettings, Delivery, Source};
 
 /// For each event at work, this many messages may be in hand: a batch of one long group must not starve the others.
 const HELD_PER_CONCURRENT: usize = 4;
 /// How long receiving rests after trouble, at first and at most.
 const REST: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
-/// An acknowledgement is tried this often. If all fail the message comes again, and the inbox knows it.
-const ACKNOWLEDGE_TRIES: u32 = 3;
 
 /// Apply what comes from the source until `stop` turns true (or its sender is gone); then finish what is in flight.
 /// Answers how many messages were still in hand when the time for that was over.
@@ -57,21 +50,6 @@ pub async fn run(
     let left = runner.run(stop).await;
     keeper.abort();
     left
-}
-
-/// A message in hand, and what it says.
-#[derive(Debug, Clone)]
-struct Work {
-    delivery: Arc<Delivery>,
-    event: Arc<Result<Event, String>>,
-}
-
-/// How a try ended.
-enum Verdict {
-    /// Acknowledged or dead-lettered.
-    Ended,
-    /// Given back, to come again after this delay.
-    Left { delay: Duration, unavailable: bool },
 }
 
 struct Ended {
@@ -167,14 +145,8 @@ impl Runner {
         for delivery in deliveries {
             let delivery = Arc::new(delivery);
             self.held.insert(&delivery, &self.metrics);
-            let event = read(&delivery);
-            let group = delivery
-                .group
-                .clone()
-                .or_else(|| event.as_ref().ok().map(|event| event.key().to_owned()))
-                // No event and no group: it stands for itself.
-                .unwrap_or_else(|| format!("message {}", delivery.message_id));
-            let work = Work { delivery, event: Arc::new(event) };
+            let work = Work::new(delivery);
+            let group = work.group();
             if let Some(queue) = self.groups.get_mut(&group) {
                 // A broker that keeps the order has handed it out in that order.
                 let place = if self.source.terms().keeps_group_order {
@@ -306,185 +278,5 @@ impl Runner {
     fn rest_longer(&mut self) {
         self.rest = (self.rest * 2).clamp(REST.0, REST.1);
         self.resume_at = Instant::now() + self.rest;
-    }
-}
-
-fn read(delivery: &Delivery) -> Result<Event, String> {
-    let text = std::str::from_utf8(&delivery.body).map_err(|_| "event is not UTF-8".to_owned())?;
-    Event::parse(text).map_err(|defect| defect.to_string())
-}
-
-/// One try of one message.
-struct Attempt {
-    source: Arc<dyn Source>,
-    apply: Arc<dyn Apply>,
-    settings: ConsumerSettings,
-    metrics: Arc<ConsumerMetrics>,
-    held: Held,
-    /// Which try this is, from 1.
-    tries: u32,
-}
-
-impl Attempt {
-    async fn carry_out(&self, work: &Work) -> Verdict {
-        let delivery = &work.delivery;
-        let event = match work.event.as_ref() {
-            Ok(event) => event,
-            Err(defect) => {
-                return self.dead_letter(delivery, ReasonCode::Poison, defect.clone()).await;
-            }
-        };
-        if self.tries > self.settings.receives_max {
-            // Its last try ended without anybody seeing how: a killed process, most likely.
-            let message = format!(
-                "delivered {} times, and no try was seen to end",
-                self.settings.receives_max
-            );
-            return self.dead_letter(delivery, ReasonCode::Exhausted, message).await;
-        }
-        let received = Received {
-            event: event.clone(),
-            position: delivery.position,
-            receives: delivery.receives,
-        };
-        let started = Instant::now();
-        let result = AssertUnwindSafe(self.apply.apply(&received)).catch_unwind().await;
-        self.metrics.handler_latency.observe(started.elapsed());
-        let event_id = event.event_id();
-        match result.unwrap_or_else(|_| Err(ApplyError::Again("the handler panicked".to_owned()))) {
-            Ok(applied) => {
-                match applied {
-                    Applied::Now => self.metrics.applied.add(1),
-                    Applied::Before => self.metrics.duplicates.add(1),
-                }
-                self.metrics.lag_seconds.set(age_seconds(event.occurred_at()));
-                self.acknowledge(delivery).await;
-                Verdict::Ended
-            }
-            Err(ApplyError::Reject(message)) => {
-                self.dead_letter(delivery, ReasonCode::Rejected, message).await
-            }
-            Err(ApplyError::Again(message)) if self.tries >= self.settings.receives_max => {
-                self.dead_letter(delivery, ReasonCode::Exhausted, message).await
-            }
-            Err(ApplyError::Again(error)) => {
-                self.metrics.failed_tries.add(1);
-                tracing::warn!(%event_id, tries = self.tries, %error, "not applied: left to redelivery");
-                self.leave(delivery, self.settings.delay_after(self.tries), false).await
-            }
-            Err(ApplyError::Unavailable(error)) => {
-                tracing::warn!(%event_id, %error, "what events are applied to is away: receiving rests");
-                self.leave(delivery, self.settings.retry_delay, true).await
-            }
-        }
-    }
-
-    async fn acknowledge(&self, delivery: &Arc<Delivery>) {
-        for tried in 1..=ACKNOWLEDGE_TRIES {
-            match self.source.acknowledge(delivery).await {
-                Ok(()) => break,
-                Err(error) => {
-                    self.metrics.bus_errors.add(1);
-                    if tried == ACKNOWLEDGE_TRIES {
-                        tracing::warn!(%error, "applied but not acknowledged: it comes again, and the inbox knows it");
-                    }
-                }
-            }
-        }
-        self.held.remove(delivery, &self.metrics);
-    }
-
-    async fn leave(&self, delivery: &Arc<Delivery>, delay: Duration, unavailable: bool) -> Verdict {
-        // First, so that it is not hidden again.
-        self.held.remove(delivery, &self.metrics);
-        if let Err(error) = self.source.leave(delivery, delay).await {
-            self.metrics.bus_errors.add(1);
-            tracing::debug!(%error, "not given back: it comes again by itself");
-        }
-        Verdict::Left { delay, unavailable }
-    }
-
-    async fn dead_letter(
-        &self,
-        delivery: &Arc<Delivery>,
-        code: ReasonCode,
-        message: String,
-    ) -> Verdict {
-        let reason = DeadLetterReason { code, message };
-        match self.source.dead_letter(delivery, &reason).await {
-            Ok(DeadLettered::Moved) => {
-                self.metrics.count_dead_letter(code);
-                tracing::error!(code = code.as_str(), error = reason.message, "dead-lettered");
-                self.held.remove(delivery, &self.metrics);
-                Verdict::Ended
-            }
-            Ok(DeadLettered::LeftToBroker) => {
-                let last = self.source.terms().broker_receives_max;
-                if last.is_some_and(|last| delivery.receives >= last) {
-                    self.metrics.count_dead_letter(code);
-                    tracing::error!(
-                        code = code.as_str(),
-                        error = reason.message,
-                        "dead-lettered by the broker next"
-                    );
-                }
-                self.leave(delivery, self.settings.retry_delay, false).await
-            }
-            Err(error) => {
-                self.metrics.bus_errors.add(1);
-                tracing::error!(code = code.as_str(), %error, "not dead-lettered: it comes again");
-                self.leave(delivery, self.settings.retry_delay_max, false).await
-            }
-        }
-    }
-}
-
-fn age_seconds(occurred_at: &str) -> u64 {
-    DateTime::parse_from_rfc3339(occurred_at)
-        .ok()
-        .and_then(|at| u64::try_from((Utc::now() - at.with_timezone(&Utc)).num_seconds()).ok())
-        .unwrap_or(0)
-}
-
-/// The messages in hand, which must stay hidden from others.
-#[derive(Debug, Clone, Default)]
-struct Held(Arc<Mutex<HashMap<String, Arc<Delivery>>>>);
-
-impl Held {
-    fn insert(&self, delivery: &Arc<Delivery>, metrics: &ConsumerMetrics) {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.insert(delivery.receipt.clone(), delivery.clone());
-        metrics.held.set(held.len() as u64);
-    }
-
-    fn remove(&self, delivery: &Delivery, metrics: &ConsumerMetrics) {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.remove(&delivery.receipt);
-        metrics.held.set(held.len() as u64);
-    }
-
-    fn len(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
-
-    fn all(&self) -> Vec<Arc<Delivery>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
-    }
-}
-
-/// Extend what is in hand, a third of the time before it would be seen by others.
-async fn keep_hidden(source: Arc<dyn Source>, held: Held, metrics: Arc<ConsumerMetrics>) {
-    let pause = (source.terms().visibility / 3).max(Duration::from_millis(10));
-    let mut tick = tokio::time::interval(pause);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tick.tick().await;
-        let deliveries = held.all();
-        if !deliveries.is_empty()
-            && let Err(error) = source.extend(&deliveries).await
-        {
-            metrics.bus_errors.add(1);
-            tracing::warn!(%error, "not all messages in hand could be kept hidden: some may be delivered twice");
-        }
     }
 }
