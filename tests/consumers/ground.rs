@@ -47,6 +47,7 @@ pub fn garbage(key: &str) -> Told {
 }
 
 /// A broker, real, with a queue of its own.
+#[allow(clippy::large_enum_variant)] // one a test
 pub enum Broker {
     Sqs { moto: Moto, aws: Aws, queue: String, dead: String },
     Nats { server: NatsServer, client: async_nats::Client },

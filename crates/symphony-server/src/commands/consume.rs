@@ -40,10 +40,8 @@ pub(super) async fn run(global: &Global, options: Consume) -> Result<ExitCode, F
     let settings = config.consumer.settings()?;
     let forward = Forward::new(&options.to, settings.handler_timeout).map_err(failure)?;
     let source = open(&options, config.consumer.visibility()).await?;
-    let server = match options.inbox {
-        true => Some(Server::open(&with_url(global, &config)).await?),
-        false => None,
-    };
+    let server =
+        if options.inbox { Some(Server::open(&with_url(global, &config)).await?) } else { None };
     let result = work(&options, &mut config, settings, forward, source, server.as_ref()).await;
     if let Some(server) = server {
         server.close().await?;
