@@ -25,6 +25,7 @@ mod commands;
 mod commits;
 mod completions;
 mod conformance;
+mod consumers;
 mod engine;
 mod enqueue;
 mod events;

@@ -1,9 +1,13 @@
 //! What can be asked of `symphony`: every command, option and default, defined and validated here.
 
+mod consume;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use consume::{Consume, SourceName};
 
 /// A money-grade transactional outbox for PostgreSQL.
 #[derive(Debug, Parser)]
@@ -85,6 +89,8 @@ pub enum Command {
         #[command(subcommand)]
         what: Enqueue,
     },
+    /// Hand events from a queue to a program on this machine, which answers 2xx when it has applied them
+    Consume(Consume),
     /// Lanes at a glance
     Status {
         /// Refresh every second until Ctrl-C

@@ -5,6 +5,7 @@ mod alone;
 mod bench;
 mod bus;
 mod config;
+mod consume;
 mod database;
 mod demo;
 mod dlq;
@@ -36,6 +37,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Enqueue { what: Enqueue::Payment(options) } => {
             enqueue::run(global, &options).await
         }
+        Command::Consume(options) => consume::run(global, options).await,
         Command::Status { watch } => status::run(global, watch).await,
         Command::Show { id } => show::run(global, &id).await,
         Command::Dlq { what: Dlq::List(options) } => dlq::run(global, &options).await,

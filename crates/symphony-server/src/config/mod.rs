@@ -1,6 +1,7 @@
 //! The configuration: the documented default file *is* the default; a file, the environment and flags lie over it.
 
 mod buses;
+mod consumer;
 mod rails;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use toml::{Table, Value};
 use crate::output::Failure;
 
 pub use buses::{BusSection, build_bus, set_up_bus};
+pub use consumer::ConsumerSection;
 pub use rails::{RailSection, build_rails};
 
 /// The documented defaults.
@@ -30,6 +32,8 @@ pub struct Config {
     pub database: DatabaseSection,
     /// How workers pace themselves.
     pub worker: WorkerSection,
+    /// How consumers of events pace themselves.
+    pub consumer: ConsumerSection,
     /// What is served over HTTP.
     pub api: ApiSection,
     /// What is logged.
