@@ -1,5 +1,6 @@
 //! What can be asked of `symphony`: every command, option and default, defined and validated here.
 
+mod bench;
 mod consume;
 
 use std::net::SocketAddr;
@@ -7,6 +8,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use bench::{
+    Bench, BenchEvents, BenchIdle, BenchRun, BenchSql, EventWorkload, WorkerWorkload, Workload,
+};
 pub use consume::{Consume, SourceName};
 
 /// A money-grade transactional outbox for PostgreSQL.
@@ -188,8 +192,8 @@ pub struct Up {
 /// Options of `run`.
 #[derive(Debug, Clone, Args)]
 pub struct Run {
-    /// The lanes to work
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "payments")]
+    /// The lanes to work [default: all that are configured]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "LANES")]
     pub lanes: Vec<LaneName>,
     /// Only these rails of the configuration [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
@@ -207,6 +211,8 @@ pub struct Run {
 pub enum LaneName {
     /// Payments to rails
     Payments,
+    /// Events to buses
+    Events,
 }
 
 /// Options of `migrate`.
@@ -439,139 +445,6 @@ pub struct BusSetup {
     pub dry_run: bool,
 }
 
-/// What to measure.
-#[derive(Debug, Subcommand)]
-pub enum Bench {
-    /// The payment lane in SQL: enqueue, claim and complete, each beside the raw limit
-    #[command(
-        after_help = "Makes a database of its own (symphony_bench) on the server, and drops it afterwards. Ratios are \
-                            within one run: compare them, not the figures of two machines."
-    )]
-    Sql(BenchSql),
-    /// The worker process: a rail that does nothing, the sandbox over HTTP, latency, recovery
-    #[command(
-        after_help = "Makes a database of its own (symphony_bench) on the server, and drops it afterwards."
-    )]
-    Run(BenchRun),
-    /// The event lane: in SQL, by a worker process, with a blocked key, under a held snapshot
-    #[command(
-        after_help = "Makes a database of its own (symphony_bench) on the server, and drops it afterwards."
-    )]
-    Events(BenchEvents),
-    /// What idle worker processes cost, and how many of them one enqueue wakes
-    #[command(
-        after_help = "Starts a PostgreSQL of its own in the temporary folder, whatever --database-url says."
-    )]
-    Idle(BenchIdle),
-}
-
-/// Options of `bench events`.
-#[derive(Debug, Clone, Args)]
-pub struct BenchEvents {
-    /// Events per timed run
-    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(5_000..=200_000))]
-    pub items: u32,
-    /// Runs of each workload; the median counts
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=9))]
-    pub runs: u32,
-    /// events.window_max
-    #[arg(long, default_value_t = 50, value_name = "EVENTS")]
-    pub window: usize,
-    /// events.buckets_max
-    #[arg(long, default_value_t = 16, value_name = "BUCKETS")]
-    pub buckets: usize,
-    /// Only these workloads
-    #[arg(long, value_enum, value_delimiter = ',')]
-    pub only: Vec<EventWorkload>,
-}
-
-/// The workloads of `bench events`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum EventWorkload {
-    /// Enqueue 500 a call
-    Bulk,
-    /// Enqueue one a call, 8 clients
-    Single,
-    /// Claim and complete in SQL
-    Drain,
-    /// By a worker process with a bus that does nothing
-    Run,
-    /// One key blocked with 50,000 behind it
-    Blocked,
-    /// Under a held snapshot
-    Snapshot,
-}
-
-/// Options of `bench idle`.
-#[derive(Debug, Clone, Args)]
-pub struct BenchIdle {
-    /// Worker processes
-    #[arg(long, default_value_t = 64)]
-    pub workers: usize,
-    /// How long to watch them
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=600))]
-    pub seconds: u64,
-}
-
-/// Options of `bench run`.
-#[derive(Debug, Clone, Args)]
-pub struct BenchRun {
-    /// Items per timed run
-    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1_000..=200_000))]
-    pub items: u32,
-    /// Runs of each workload; the median counts
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=9))]
-    pub runs: u32,
-    /// How long to measure latency
-    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
-    pub latency_seconds: u32,
-    /// worker.batch_items_max
-    #[arg(long, default_value_t = 1_000, value_name = "ITEMS")]
-    pub batch: usize,
-    /// worker.gather_ms
-    #[arg(long, default_value_t = 1, value_name = "MS")]
-    pub gather_ms: u64,
-    /// Calls at once, for the rail that does nothing
-    #[arg(long, default_value_t = 2_000, value_name = "CALLS")]
-    pub concurrency_noop: usize,
-    /// Calls at once, over HTTP
-    #[arg(long, default_value_t = 64, value_name = "CALLS")]
-    pub concurrency_http: usize,
-    /// Only these workloads
-    #[arg(long, value_enum, value_delimiter = ',')]
-    pub only: Vec<WorkerWorkload>,
-}
-
-/// The workloads of `bench run`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum WorkerWorkload {
-    /// Drain with a rail that does nothing
-    Noop,
-    /// Drain with the sandbox provider over HTTP
-    Sandbox,
-    /// From commit to dispatch at 100/s
-    Latency,
-    /// A lost worker's items
-    Recovery,
-}
-
-/// Options of `bench sql`.
-#[derive(Debug, Clone, Args)]
-pub struct BenchSql {
-    /// Items per timed run
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(5_000..=200_000))]
-    pub items: u32,
-    /// The depth of the deep backlog
-    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(10_000..=5_000_000))]
-    pub deep: u32,
-    /// Runs of each workload; the median counts
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=9))]
-    pub runs: u32,
-    /// Only these workloads
-    #[arg(long, value_enum, value_delimiter = ',')]
-    pub only: Vec<Workload>,
-}
-
 /// Options of `sandbox`.
 #[derive(Debug, Clone, Args)]
 pub struct Sandbox {
@@ -593,27 +466,4 @@ pub struct Sandbox {
     /// Forget keys after this long: sending again then executes again [default: never]
     #[arg(long, value_name = "SECONDS")]
     pub key_lifetime_seconds: Option<u64>,
-}
-
-/// The workloads of `bench sql`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Workload {
-    /// Bulk enqueue, 500 a call
-    Bulk,
-    /// Single enqueue, 8 clients
-    Single,
-    /// Claim 500, complete 500
-    Drain,
-    /// The same from a deep backlog
-    Deep,
-    /// The same while an old snapshot is held
-    Snapshot,
-    /// The same beside a FIFO lane blocked with 50,000 behind its head
-    Fifo,
-    /// The same beside a paused rail with a deep backlog
-    Paused,
-    /// The same with statistics empty and stale
-    Statistics,
-    /// The same with routine events recorded
-    Routine,
 }

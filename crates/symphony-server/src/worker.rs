@@ -1,36 +1,137 @@
-//! One worker process: a lane's engine on a database, until somebody asks it to stop. Used by `run`, `up` and `demo`.
+//! One worker process: the engines of its lanes on a database, until somebody asks it to stop. Used by `run`, `up` and
+//! `demo`.
 
 use std::sync::Arc;
 
+use futures_util::future;
 use sqlx::postgres::PgConnectOptions;
 use symphony::db::Database;
 use symphony::engine::{self, Engine, LaneMetrics, Points, Start};
+use symphony::lanes::events::EventLane;
 use symphony::lanes::payments::{PaymentLane, RailSetup, needs_marks};
 
-use crate::config::Config;
+use crate::cli::LaneName;
+use crate::config::{Config, EventPlan, build_rails};
 use crate::output::Failure;
 
-/// Start the payment lane.
-pub async fn start_payments(
-    config: &Config,
-    database: &Database,
-    listen: PgConnectOptions,
-    rails: Vec<RailSetup>,
-    points: Points,
-    metrics: Arc<LaneMetrics>,
-) -> Result<Engine, Failure> {
-    refuse_unmarked(database, &rails).await?;
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let lane = PaymentLane::new(database.executor(), engine::new_worker_id(&host), rails);
-    Engine::start(Start {
-        lane,
-        database: database.clone(),
-        listen,
-        settings: config.worker.engine(),
-        metrics,
-        points,
-    })
-    .map_err(|contradiction| Failure::new(contradiction.to_string()))
+/// What a process shall work: everything that can be wrong with it is said before anything is started.
+pub struct Plan {
+    /// The rails, if payments are worked.
+    pub rails: Option<Vec<RailSetup>>,
+    /// Routes and buses, if events are.
+    pub events: Option<EventPlan>,
+    metrics: Vec<(&'static str, Arc<LaneMetrics>)>,
+}
+
+impl Plan {
+    /// The lanes named, or all that are configured; of the rails, those named or all.
+    pub fn new(config: &Config, lanes: &[LaneName], rails: &[String]) -> Result<Self, Failure> {
+        let nothing = config.rails.is_empty() && !config.events.has_routes();
+        let wanted = |lane: LaneName, configured: bool| {
+            if lanes.is_empty() { configured } else { lanes.contains(&lane) }
+        };
+        // With nothing configured, the payment lane's own words say what is missing.
+        let payments = wanted(LaneName::Payments, !config.rails.is_empty() || nothing);
+        let rails = payments.then(|| build_rails(&config.rails, rails)).transpose()?;
+        let events = wanted(LaneName::Events, config.events.has_routes())
+            .then(|| config.events.plan(&config.buses))
+            .transpose()?;
+        let names = [("payments", rails.is_some()), ("events", events.is_some())];
+        let metrics = names.iter().filter(|(_, worked)| *worked);
+        let metrics = metrics.map(|(lane, _)| (*lane, Arc::default())).collect();
+        Ok(Self { rails, events, metrics })
+    }
+
+    /// The lanes with what they will count.
+    pub fn metrics(&self) -> Vec<(&'static str, Arc<LaneMetrics>)> {
+        self.metrics.clone()
+    }
+
+    /// The lanes' names.
+    pub fn lanes(&self) -> String {
+        self.metrics.iter().map(|(lane, _)| *lane).collect::<Vec<_>>().join(",")
+    }
+
+    /// The rails' names.
+    pub fn rail_names(&self) -> Vec<String> {
+        self.rails.iter().flatten().map(|rail| rail.name.clone()).collect()
+    }
+
+    fn metrics_of(&self, lane: &str) -> Arc<LaneMetrics> {
+        let own = self.metrics.iter().find(|(name, _)| *name == lane);
+        own.map(|(_, metrics)| metrics.clone()).unwrap_or_default()
+    }
+
+    /// Start working.
+    pub async fn start(
+        self,
+        config: &Config,
+        database: &Database,
+        listen: PgConnectOptions,
+        points: Points,
+    ) -> Result<Workers, Failure> {
+        if let Some(rails) = &self.rails {
+            refuse_unmarked(database, rails).await?;
+        }
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let (payments, events) = (self.metrics_of("payments"), self.metrics_of("events"));
+        let mut workers = Workers { engines: Vec::new() };
+        if let Some(rails) = self.rails {
+            let lane = PaymentLane::new(database.executor(), engine::new_worker_id(&host), rails);
+            let start = Start {
+                lane,
+                database: database.clone(),
+                listen: listen.clone(),
+                settings: config.worker.engine(),
+                metrics: payments,
+                points: points.clone(),
+            };
+            workers.engines.push(Engine::start(start).map_err(|error| contradiction(&error))?);
+        }
+        if let Some(plan) = self.events {
+            let worker_id = engine::new_worker_id(&host);
+            let executor = database.executor();
+            let lane = EventLane::new(executor, worker_id, plan.buses, plan.routes, plan.settings)
+                .map_err(|error| Failure::new(error.to_string()))?;
+            let start = Start {
+                lane,
+                database: database.clone(),
+                listen,
+                settings: config.worker.engine(),
+                metrics: events,
+                points,
+            };
+            workers.engines.push(Engine::start(start).map_err(|error| contradiction(&error))?);
+        }
+        Ok(workers)
+    }
+}
+
+fn contradiction(contradiction: &engine::Contradiction) -> Failure {
+    Failure::new(contradiction.to_string())
+}
+
+/// The engines of one process.
+#[derive(Debug)]
+pub struct Workers {
+    engines: Vec<Engine>,
+}
+
+impl Workers {
+    /// Who works, lane by lane.
+    pub fn ids(&self) -> String {
+        self.engines.iter().map(Engine::worker_id).collect::<Vec<_>>().join(",")
+    }
+
+    /// Wait until a task of any engine has died.
+    pub async fn broken(&self) {
+        future::select_all(self.engines.iter().map(|engine| Box::pin(engine.broken()))).await;
+    }
+
+    /// Stop all of them; answers how much was still held at the end.
+    pub async fn stop(self) -> u64 {
+        future::join_all(self.engines.into_iter().map(Engine::stop)).await.into_iter().sum()
+    }
 }
 
 /// What the database does with a lost worker's items depends on whether sends are marked: both sides must agree.

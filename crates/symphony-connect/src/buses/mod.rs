@@ -11,8 +11,8 @@
 pub mod conformance;
 pub mod http;
 pub mod nats;
-pub mod setup;
 pub mod receiver;
+pub mod setup;
 pub mod sns;
 pub mod webhook_signature;
 

@@ -89,6 +89,12 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// A new random secret, as it is written: `whsec_` and base64.
+pub fn new_secret() -> String {
+    let random = [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()].map(uuid::Uuid::into_bytes).concat();
+    format!("whsec_{}", STANDARD.encode(random))
+}
+
 /// The value of `webhook-signature`: one signature for each secret.
 pub fn sign(secrets: &[Secret], id: &str, unix_seconds: i64, body: &[u8]) -> String {
     let timestamp = unix_seconds.to_string();

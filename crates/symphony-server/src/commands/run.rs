@@ -1,45 +1,39 @@
 //! `symphony run`: production workers, until SIGTERM or Ctrl-C.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use sqlx::postgres::PgConnectOptions;
-use symphony::engine::{Engine, LaneMetrics};
 
 use crate::api::Api;
 use crate::cli::{Global, Run};
-use crate::config::{Config, build_rails};
+use crate::config::Config;
 use crate::output::Failure;
 use crate::server::Server;
-use crate::{kill_points, telemetry, worker};
+use crate::worker::{Plan, Workers};
+use crate::{kill_points, telemetry};
 
 pub(super) async fn run(global: &Global, options: &Run) -> Result<ExitCode, Failure> {
     let config = Config::load(global.config.as_deref())?;
     telemetry::start(&config.log);
     // Everything that can be wrong with the settings is said before anything is started.
-    let rails = build_rails(&config.rails, &options.rails)?;
+    let plan = Plan::new(&config, &options.lanes, &options.rails)?;
     let points = kill_points::from_environment()?;
     let server = Server::open(&with_url(global, &config)).await?;
     let result = async {
         let database = server.worker_database(&config.database).await?;
         let listen = listen_options(&config, &server)?;
-        let names: Vec<_> = rails.iter().map(|rail| rail.name.clone()).collect();
-        let metrics = Arc::new(LaneMetrics::default());
+        let (lanes, rails) = (plan.lanes(), plan.rail_names().join(","));
         // Before the first claim: a port that is taken must not cost anybody a lease.
         let api_listen = options.api.as_deref().unwrap_or(&config.api.listen);
         let api = match api_listen {
             "off" => None,
-            api_listen => {
-                let lanes = vec![("payments", metrics.clone())];
-                Some(Api::start(api_listen, database.clone(), lanes).await?)
-            }
+            api_listen => Some(Api::start(api_listen, database.clone(), plan.metrics()).await?),
         };
-        let engine =
-            worker::start_payments(&config, &database, listen, rails, points, metrics).await?;
+        let workers = plan.start(&config, &database, listen, points).await?;
         tracing::info!(
-            worker_id = engine.worker_id(),
-            lanes = "payments",
-            rails = names.join(","),
+            worker_id = workers.ids(),
+            lanes,
+            rails,
             address = api.as_ref().map(|api| api.address().to_string()),
             version = env!("CARGO_PKG_VERSION"),
             "working"
@@ -50,9 +44,9 @@ pub(super) async fn run(global: &Global, options: &Run) -> Result<ExitCode, Fail
                 false
             }
             () = end_of_input(), if options.until_input_ends => false,
-            () = engine.broken() => true,
+            () = workers.broken() => true,
         };
-        match stop(engine, api).await {
+        match stop(workers, api).await {
             Ok(_) if broken => Err(self::broken()),
             stopped => stopped,
         }
@@ -79,12 +73,12 @@ async fn end_of_input() {
 }
 
 /// Stop gracefully; a second signal stops at once.
-pub(super) async fn stop(engine: Engine, api: Option<Api>) -> Result<ExitCode, Failure> {
+pub(super) async fn stop(workers: Workers, api: Option<Api>) -> Result<ExitCode, Failure> {
     tracing::info!(
         "stopping: nothing more is claimed, what is in flight may end; a second signal stops at once"
     );
     let held = tokio::select! {
-        held = engine.stop() => held,
+        held = workers.stop() => held,
         result = super::database::wait_for_signal() => {
             result?;
             return Err(Failure::new("stopped at once: what was held comes back when its leases expire"));

@@ -1,5 +1,5 @@
 //! `symphony up`: everything in one process, on loopback, until Ctrl-C: the private PostgreSQL, a worker, the
-//! simulated provider as rail `sandbox`, `/metrics`.
+//! simulated provider as rail `sandbox`, a receiver of webhooks where no route is configured, `/metrics`.
 
 use std::fs;
 use std::io::{self, IsTerminal as _};
@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::json;
+use symphony_connect::buses::receiver::{Receiver, ReceiverSettings};
+use symphony_connect::buses::webhook_signature;
 use symphony_connect::sandbox::{self, Sandbox};
 
 use super::alone::Alone;
@@ -15,14 +17,17 @@ use super::database::wait_for_signal;
 use super::run::{listen_options, stop, with_url};
 use crate::api::Api;
 use crate::cli::{Global, Up};
-use crate::config::{Config, LogLevel, RailSection, build_rails};
+use crate::config::{BusSection, Config, LogLevel, RailSection};
 use crate::output::{self, Failure};
 use crate::private_postgres;
 use crate::server::Server;
-use crate::{kill_points, telemetry, worker};
+use crate::worker::Plan;
+use crate::{kill_points, telemetry};
 
 /// The rail that is served without being configured.
 const SANDBOX_RAIL: &str = "sandbox";
+/// The bus that is there without being configured.
+const LOCAL_BUS: &str = "receiver";
 
 pub(super) async fn run(global: &Global, options: &Up) -> Result<ExitCode, Failure> {
     let mut config = Config::load(global.config.as_deref())?;
@@ -49,25 +54,29 @@ pub(super) async fn run(global: &Global, options: &Up) -> Result<ExitCode, Failu
             let section = RailSection::sandbox(&format!("http://{}", sandbox.address()))?;
             config.rails.insert(SANDBOX_RAIL.to_owned(), section);
         }
-        let rails = build_rails(&config.rails, &[])?;
-        let names: Vec<_> = rails.iter().map(|rail| rail.name.clone()).collect();
+        // Nor without a bus: a receiver in this process takes what no route is configured for.
+        let receiver =
+            if config.events.has_routes() { None } else { Some(start_receiver().await?) };
+        if let Some((receiver, secret)) = &receiver {
+            let section = BusSection::local_receiver(&receiver.url(), secret.clone())?;
+            config.buses.insert(LOCAL_BUS.to_owned(), section);
+            config.events = config.events.clone().with_route_for_all(LOCAL_BUS, "local");
+        }
+        let plan = Plan::new(&config, &[], &[])?;
+        let names = plan.rail_names();
         let listen = listen_options(&config, &server)?;
         // Before the worker: a port that is taken must not cost anybody a lease.
-        let (lane_metrics, api_listen) = (std::sync::Arc::default(), options.api.as_deref());
-        let api = match api_listen.unwrap_or(&config.api.listen) {
+        let api = match options.api.as_deref().unwrap_or(&config.api.listen) {
             "off" => None,
-            listen => {
-                let lanes = vec![("payments", std::sync::Arc::clone(&lane_metrics))];
-                Some(Api::start(listen, database.clone(), lanes).await?)
-            }
+            listen => Some(Api::start(listen, database.clone(), plan.metrics()).await?),
         };
-        let engine =
-            worker::start_payments(&config, &database, listen, rails, points, lane_metrics).await?;
+        let workers = plan.start(&config, &database, listen, points).await?;
         let scene = Scene {
             global: &global,
             server: &server,
             api: api.as_ref(),
             sandbox: sandbox.as_ref(),
+            receiver: receiver.as_ref().map(|(receiver, _)| receiver),
             rails: &names,
             folder: &folder,
         };
@@ -77,12 +86,15 @@ pub(super) async fn run(global: &Global, options: &Up) -> Result<ExitCode, Failu
                 result?;
                 false
             }
-            () = engine.broken() => true,
+            () = workers.broken() => true,
         };
-        let stopped = match stop(engine, api).await {
+        let stopped = match stop(workers, api).await {
             Ok(_) if broken => Err(super::run::broken()),
             stopped => stopped,
         };
+        if let Some((receiver, _)) = receiver {
+            receiver.stop().await;
+        }
         if let Some(sandbox) = sandbox {
             sandbox.stop().await.map_err(|error| Failure::new(error.to_string()))?;
         }
@@ -94,6 +106,16 @@ pub(super) async fn run(global: &Global, options: &Up) -> Result<ExitCode, Failu
     .await;
     server.close().await?;
     result
+}
+
+/// A receiver of webhooks with a secret of its own.
+async fn start_receiver() -> Result<(Receiver, String), Failure> {
+    let secret = webhook_signature::new_secret();
+    let receiver = Receiver::start(ReceiverSettings::new(secret.clone())).await;
+    Ok((
+        receiver.map_err(|error| Failure::new(format!("cannot start the receiver: {error}")))?,
+        secret,
+    ))
 }
 
 /// Where the sandbox keeps its record: beside the private PostgreSQL.
@@ -136,6 +158,7 @@ struct Scene<'a> {
     server: &'a Server,
     api: Option<&'a Api>,
     sandbox: Option<&'a Sandbox>,
+    receiver: Option<&'a Receiver>,
     rails: &'a [String],
     folder: &'a Path,
 }
@@ -147,6 +170,7 @@ impl Scene<'_> {
                 "api": self.api.map(|api| format!("http://{}", api.address())),
                 "sandbox": self.sandbox.map(|sandbox| format!("http://{}", sandbox.address())),
                 "record": self.sandbox.map(Sandbox::record_path),
+                "receiver": self.receiver.map(Receiver::url),
                 "rails": self.rails,
                 "data_folder": self.folder,
                 "database_port": self.server.private().map(private_postgres::PrivatePostgres::port),
@@ -169,6 +193,12 @@ impl Scene<'_> {
             ));
         }
         text.push_str(&format!(
+            "  {symphony} enqueue event --event '{{\"envelope\": {{\"v\": 1, \"eventId\": \"{}\", \"occurredAt\": \"{}\",\n      \
+             \"tenantId\": \"acme\", \"type\": \"events.invoices.paid\"}}, \"key\": {{\"invoice\": \"inv-1\"}}, \"payload\": {{}}}}'\n",
+            uuid::Uuid::new_v4(),
+            chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
+        ));
+        text.push_str(&format!(
             "  {symphony} show inv-1\n  {symphony} status --watch\n  {symphony} dlq list\n\n"
         ));
         let mut line = |name: &str, value: String| text.push_str(&format!("{name:<10}{value}\n"));
@@ -188,6 +218,13 @@ impl Scene<'_> {
                     "make it fail: curl -X PUT http://{address}/faults -d '{{\"per_mille\": {{\"reset_after\": 300}}}}'"
                 ),
             );
+        }
+        match self.receiver {
+            Some(receiver) => line(
+                "events",
+                format!("signed webhooks to {}, a receiver in this process", receiver.url()),
+            ),
+            None => line("events", "as the routes in the configuration say".to_owned()),
         }
         match self.server.private() {
             Some(private) => {

@@ -4,21 +4,31 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use symphony::engine::gate::BreakerSettings;
 use symphony::lanes::events::bus::Bus;
+use symphony_connect::buses::http::{HttpBus, HttpBusSettings};
 use symphony_connect::buses::nats::{NatsBus, NatsSettings};
 use symphony_connect::buses::setup::{Setup, SetupSettings, set_up_nats, set_up_sns};
 use symphony_connect::buses::sns::{SnsBus, SnsSettings};
 use toml::Table;
 
+use super::BreakerFields;
 use crate::output::Failure;
 
 /// One bus: its kind, what `symphony bus setup` creates for it, and what its kind takes.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Clone, Deserialize)]
 pub struct BusSection {
     kind: Kind,
     /// What `symphony bus setup` creates.
     #[serde(default)]
     setup: SetupSettings,
+    #[serde(default = "defaults::concurrency_max")]
+    concurrency_max: usize,
+    #[serde(flatten)]
+    breaker: BreakerFields,
+    /// A secret of this process alone, instead of the environment's.
+    #[serde(skip)]
+    secret: Option<String>,
     /// The rest is the kind's own, checked when it is built.
     #[serde(flatten)]
     own: Table,
@@ -35,7 +45,38 @@ enum Kind {
     Http,
 }
 
+// Without the secret.
+impl std::fmt::Debug for BusSection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BusSection").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+mod defaults {
+    pub(super) fn concurrency_max() -> usize {
+        10
+    }
+}
+
 impl BusSection {
+    /// Webhooks to a receiver in this process, signed with a secret nobody else has; the topic is `local`.
+    pub fn local_receiver(url: &str, secret: String) -> Result<Self, Failure> {
+        let section: Self = toml::from_str(&format!(
+            "kind = \"http\"\nallow_private_addresses = true\n[endpoints.local]\nurl = \"{url}\"\n\
+             secret_env = \"LOCAL_RECEIVER\"\ntimeout_ms = 5_000\n"
+        ))
+        .map_err(|error| Failure::new(error.to_string()))?;
+        Ok(Self { secret: Some(secret), ..section })
+    }
+
+    pub(super) fn concurrency_max(&self) -> usize {
+        self.concurrency_max.max(1)
+    }
+
+    pub(super) fn breaker(&self) -> BreakerSettings {
+        self.breaker.settings()
+    }
+
     /// As the kind takes them.
     fn settings<S: DeserializeOwned>(&self, name: &str) -> Result<S, Failure> {
         S::deserialize(self.own.clone())
@@ -54,7 +95,11 @@ pub fn build_bus(name: &str, section: &BusSection) -> Result<Arc<dyn Bus>, Failu
             let bus = NatsBus::new(&section.settings::<NatsSettings>(name)?, environment);
             Arc::new(bus.map_err(|error| refuse(name, &error.to_string()))?)
         }
-        Kind::Http => return Err(refuse(name, "kind http is not built in: use sns or nats")),
+        Kind::Http => {
+            let secret = |name: &str| section.secret.clone().or_else(|| environment(name));
+            let bus = HttpBus::new(&section.settings::<HttpBusSettings>(name)?, secret);
+            Arc::new(bus.map_err(|error| refuse(name, &error.to_string()))?)
+        }
     };
     Ok(bus)
 }

@@ -2,6 +2,7 @@
 
 mod buses;
 mod consumer;
+mod events;
 mod rails;
 
 use std::path::{Path, PathBuf};
@@ -9,12 +10,14 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use symphony::engine::EngineSettings;
+use symphony::engine::gate::BreakerSettings;
 use toml::{Table, Value};
 
 use crate::output::Failure;
 
 pub use buses::{BusSection, build_bus, set_up_bus};
 pub use consumer::ConsumerSection;
+pub use events::{EventPlan, EventsSection};
 pub use rails::{RailSection, build_rails};
 
 /// The documented defaults.
@@ -32,6 +35,8 @@ pub struct Config {
     pub database: DatabaseSection,
     /// How workers pace themselves.
     pub worker: WorkerSection,
+    /// Where events go, and how.
+    pub events: EventsSection,
     /// How consumers of events pace themselves.
     pub consumer: ConsumerSection,
     /// What is served over HTTP.
@@ -101,6 +106,28 @@ impl WorkerSection {
     }
 }
 
+/// When a rail or a bus in trouble is left alone; part of its section.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[allow(clippy::struct_field_names)] // as the file writes them
+struct BreakerFields {
+    breaker_failures: Option<u32>,
+    breaker_open_ms: Option<u64>,
+    breaker_open_max_ms: Option<u64>,
+}
+
+impl BreakerFields {
+    fn settings(self) -> BreakerSettings {
+        let usual = BreakerSettings::default();
+        BreakerSettings {
+            failures_to_open: self.breaker_failures.unwrap_or(usual.failures_to_open),
+            open_for: self.breaker_open_ms.map_or(usual.open_for, Duration::from_millis),
+            open_for_max: self
+                .breaker_open_max_ms
+                .map_or(usual.open_for_max, Duration::from_millis),
+        }
+    }
+}
+
 /// `[api]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -165,6 +192,16 @@ impl Config {
             }
         }
         read(table, "the environment's settings")
+    }
+}
+
+#[cfg(test)]
+impl Config {
+    /// The defaults with this laid over them.
+    fn from_text(text: &str) -> Result<Self, Failure> {
+        let mut table = parse(DEFAULT, "defaults")?;
+        merge(&mut table, parse(text, "symphony.toml")?);
+        read(table, "symphony.toml")
     }
 }
 
@@ -303,11 +340,7 @@ mod tests {
             ("[worker\n", "line 1"),
         ] {
             let failure = parse(text, "symphony.toml")
-                .and_then(|over| {
-                    let mut table = parse(DEFAULT, "defaults")?;
-                    merge(&mut table, over);
-                    read(table, "symphony.toml")
-                })
+                .and_then(|_| Config::from_text(text))
                 .unwrap_err()
                 .to_string();
             assert!(failure.contains(expected) && failure.contains("symphony.toml"), "{failure}");

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::Deserialize;
-use symphony::engine::gate::{BreakerSettings, Rate};
+use symphony::engine::gate::Rate;
 use symphony::lanes::payments::RailSetup;
 use symphony_connect::rails::http::{HttpRail, HttpRailSettings};
 use toml::{Table, Value};
 
+use super::BreakerFields;
 use crate::output::Failure;
 
 /// One rail: its bounds, and what its kind takes.
@@ -20,9 +20,8 @@ pub struct RailSection {
     concurrency_max: usize,
     rate_per_second: Option<u32>,
     rate_burst: Option<u32>,
-    breaker_failures: Option<u32>,
-    breaker_open_ms: Option<u64>,
-    breaker_open_max_ms: Option<u64>,
+    #[serde(flatten)]
+    breaker: BreakerFields,
     /// The rest is the kind's own, checked when it is built.
     #[serde(flatten)]
     own: Table,
@@ -85,7 +84,6 @@ fn build(name: &str, section: &RailSection) -> Result<RailSetup, Failure> {
         .map_err(|error| refuse(error.to_string().trim().replace('\n', ", ")))?;
     let rail = HttpRail::new(&settings, |name| std::env::var(name).ok())
         .map_err(|error| refuse(error.to_string()))?;
-    let usual = BreakerSettings::default();
     Ok(RailSetup {
         name: name.to_owned(),
         rail: Arc::new(rail),
@@ -93,13 +91,7 @@ fn build(name: &str, section: &RailSection) -> Result<RailSetup, Failure> {
         rate: section
             .rate_per_second
             .map(|per_second| Rate { per_second, burst: section.rate_burst.unwrap_or(per_second) }),
-        breaker: BreakerSettings {
-            failures_to_open: section.breaker_failures.unwrap_or(usual.failures_to_open),
-            open_for: section.breaker_open_ms.map_or(usual.open_for, Duration::from_millis),
-            open_for_max: section
-                .breaker_open_max_ms
-                .map_or(usual.open_for_max, Duration::from_millis),
-        },
+        breaker: section.breaker.settings(),
     })
 }
 
