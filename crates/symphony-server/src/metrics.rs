@@ -196,4 +196,17 @@ fn database(page: &mut String, figures: &[LaneStatus]) {
             family.sample(&format!("lane=\"{}\"", lane.lane), read(lane));
         }
     }
+    // The event lane's own names, as its contract has them.
+    let events: [(&'static str, &str, ReadDatabase); 2] = [
+        ("event_outbox_backlog", "Events not published yet.", |l| l.pending),
+        ("event_publish_lag_seconds", "Age of the oldest event not published yet.", |l| {
+            l.oldest_pending_age_seconds
+        }),
+    ];
+    for (name, help, read) in events {
+        let mut family = Family::new(page, name, "gauge", help);
+        for lane in figures.iter().filter(|lane| lane.lane == "events") {
+            family.sample("lane=\"events\"", read(lane));
+        }
+    }
 }
