@@ -99,7 +99,11 @@ fn the_tour_keeps_its_promises_and_leaves_nothing_behind() {
         "       0  executed twice",
         "       0  executed though FAILED",
         "       0  overtaken on the rail with a strict order",
-        "No money moved twice, and none was lost",
+        "an event with payload.customer.email",
+        "     300  of them in the receiver's own record",
+        "       0  events lost",
+        "       0  events overtaken by a later one of their key",
+        "No money moved twice, none was lost, and every event arrived in order",
     ] {
         assert!(told.contains(promise), "{promise}:\n{told}");
     }
@@ -139,6 +143,9 @@ fn the_tours_figures_add_up_for_a_script() {
     ] {
         assert_eq!(proof(zero), 0, "{zero}: {told}");
     }
+    assert_eq!(report["events"]["told"], 300);
+    assert_eq!(report["events"]["published"], 300);
+    assert!(report["events"]["faults"].as_u64().unwrap() > 0, "{told}");
     let happened = |name: &str| report["happened"][name].as_u64().unwrap();
     assert!(happened("doubted_but_executed") >= 3, "{told}");
     assert!(happened("doubted") >= happened("doubted_but_executed"), "{told}");

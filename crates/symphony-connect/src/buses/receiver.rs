@@ -177,6 +177,11 @@ impl Receiver {
         self.shared.state().arrivals()
     }
 
+    /// How many events have arrived so far, repeated ones not counted.
+    pub fn arrivals_so_far(&self) -> u64 {
+        self.shared.state().counts.first
+    }
+
     /// Fail in another way from now on.
     pub fn set_faults(&self, faults: ReceiverFaults) {
         self.shared.state().faults = faults;

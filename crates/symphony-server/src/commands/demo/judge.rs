@@ -109,11 +109,6 @@ impl Figures {
         .filter_map(|(problem, wrong)| wrong.then_some(problem))
         .collect()
     }
-
-    /// The verdict.
-    pub(super) fn holds(&self) -> bool {
-        self.wrong().is_empty()
-    }
 }
 
 /// Executions out of their lane's order, in the order in which the banks executed.

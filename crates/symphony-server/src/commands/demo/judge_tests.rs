@@ -114,7 +114,10 @@ fn every_kind_of_lie_in_ledger_or_record_is_found_and_named() {
         let mut world = honest();
         lie(&mut world);
         let figures = verdict(world);
-        assert!(!figures.holds() && figures.wrong().contains(&expected), "{expected}: {figures:?}");
+        assert!(
+            !figures.wrong().is_empty() && figures.wrong().contains(&expected),
+            "{expected}: {figures:?}"
+        );
     }
     let nothing = World { accepted: BTreeSet::new(), items: Vec::new(), lines: Vec::new() };
     assert_eq!(verdict(nothing).wrong(), ["nothing was paid"]);
@@ -124,7 +127,7 @@ fn every_kind_of_lie_in_ledger_or_record_is_found_and_named() {
 fn each_wrong_figure_alone_is_enough_to_say_no() {
     let right =
         Figures { asked: 3, dispatched: 2, failed: 1, executed_once: 2, ..Figures::default() };
-    assert!(right.holds());
+    assert!(right.wrong().is_empty());
     for (name, wrong) in [
         ("asked", Figures { asked: 4, ..right }),
         ("dispatched", Figures { dispatched: 1, ..right }),
@@ -142,7 +145,7 @@ fn each_wrong_figure_alone_is_enough_to_say_no() {
         ("order_inversions", Figures { order_inversions: 1, ..right }),
         ("nothing", Figures::default()),
     ] {
-        assert!(!wrong.holds(), "{name}");
+        assert!(!wrong.wrong().is_empty(), "{name}");
     }
 }
 

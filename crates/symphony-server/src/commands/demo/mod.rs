@@ -1,11 +1,13 @@
-//! `symphony demo`: the tour. Real worker processes carry payments to two simulated banks that fail on purpose; one
-//! worker is killed; at the end the banks' own records are held against the ledger. Exits 0 only if they agree.
+//! `symphony demo`: the tour. Real worker processes carry payments to two simulated banks and events to a receiver, all
+//! of which fail on purpose; one worker is killed; at the end the others' own records are held against the ledger. Exits
+//! 0 only if they agree.
 //!
-//! - `producers`, `workers`, `banks`, `people`: who takes part
+//! - `producers`, `workers`, `banks`, `people`: who takes part; `events`: the other lane, with its receiver
 //! - `ledger`: what the database says; `judge`: whether it is true (pure)
 //! - `story`, `report`: what is told
 
 mod banks;
+mod events;
 mod judge;
 #[cfg(test)]
 mod judge_tests;
@@ -30,6 +32,7 @@ use sqlx::postgres::PgConnectOptions;
 use symphony::db::{Database, RoleSource, migrate};
 
 use self::banks::Banks;
+use self::events::{Hearer, Told};
 use self::report::{Kill, Report};
 use self::story::{Story, Tone, grouped, seconds};
 use self::workers::{LEASE_SECONDS, WORKERS, Worker};
@@ -40,6 +43,8 @@ use crate::server::Server;
 
 const DATABASE: &str = "symphony_demo";
 const ORDERED_RAIL: &str = "instant";
+/// One event for so many payments.
+const EVENTS_PER_PAYMENT_OF: u32 = 2;
 /// The worker that is killed.
 const VICTIM: usize = 1;
 /// These have a story of their own, without a kill in it.
@@ -115,26 +120,29 @@ async fn tour(
     story.write("schema installed: every move below is a SQL function, and nobody can write the tables directly\n")?;
     people::make_ordered(&database, ORDERED_RAIL).await?;
     let banks = Banks::open(folder).await?;
-    let config = workers::configure(folder, &banks)?;
+    let hearer = Hearer::listen().await?;
+    let config = workers::configure(folder, &banks, &hearer)?;
     let workers = (1..=WORKERS)
-        .map(|number| Worker::start(number, folder, &config, &database_options))
+        .map(|number| Worker::start(number, folder, &config, &database_options, &hearer.secret))
         .collect::<Result<Vec<_>, _>>()?;
     story.write(&format!(
-        "{WORKERS} worker processes; {} payments of {} merchants in {} s; two simulated banks that fail on purpose\n\n",
+        "{WORKERS} worker processes; {} payments and {} events of {} merchants in {} s;\n\
+         two simulated banks and a receiver of webhooks, all of which fail on purpose\n\n",
         grouped(options.payments),
+        grouped(options.payments / EVENTS_PER_PAYMENT_OF),
         producers::MERCHANTS,
         options.seconds
     ))?;
-    let stage = Stage { options, story, database, banks, workers: Mutex::new(workers) };
+    let stage = Stage { options, story, database, banks, hearer, workers: Mutex::new(workers) };
     let banks = [&stage.banks.main, &stage.banks.forgetful];
-    let (accepted, kill) = tokio::select! {
+    let (accepted, told, kill) = tokio::select! {
         result = stage.play() => result?,
         failure = stage.show_progress() => return Err(failure),
         failure = people::settle_what_is_parked(&stage.database, &banks, story) => return Err(failure),
     };
     story.end_progress()?;
     people::refuse_rewriting(&database_options, story).await?;
-    stage.judge(&accepted, kill).await
+    stage.judge(&accepted, &told, kill).await
 }
 
 /// Everything that takes part.
@@ -143,17 +151,21 @@ struct Stage<'a> {
     story: &'a Story,
     database: Database,
     banks: Banks,
+    hearer: Hearer,
     workers: Mutex<Vec<Worker>>,
 }
 
 impl Stage<'_> {
     /// Everything that happens, until no payment is pending; what producers were told, and the kill.
-    async fn play(&self) -> Result<(BTreeSet<String>, Kill), Failure> {
+    async fn play(&self) -> Result<(BTreeSet<String>, Told, Kill), Failure> {
         let (database, story) = (&self.database, self.story);
         producers::make_mistakes(database, story).await?;
+        events::make_a_mistake(database, story).await?;
         let special = producers::ask_for_the_special_ones(database).await?;
-        let (mut accepted, kill, (), redriven) = tokio::try_join!(
+        let Demo { payments, seconds } = *self.options;
+        let (mut accepted, told, kill, (), redriven) = tokio::try_join!(
             self.produce(),
+            events::tell(database, payments / EVENTS_PER_PAYMENT_OF, seconds),
             self.kill_a_worker(),
             self.calm_the_banks(),
             people::unblock_the_order(database, ORDERED_RAIL, story),
@@ -164,7 +176,12 @@ impl Stage<'_> {
             Ok((ledger::progress(database).await?.pending == 0).then_some(()))
         })
         .await?;
-        Ok((accepted, kill))
+        people::wait_for("the last event to be published", async || {
+            let lanes = database.auditor().status().await?;
+            Ok(lanes.iter().all(|lane| lane.pending == 0).then_some(()))
+        })
+        .await?;
+        Ok((accepted, told, kill))
     }
 
     async fn produce(&self) -> Result<BTreeSet<String>, Failure> {
@@ -251,8 +268,9 @@ impl Stage<'_> {
         }
         let executed = self.banks.executed().await?;
         let now = ledger::progress(&self.database).await?;
+        let arrived = self.hearer.receiver.arrivals_so_far();
         self.story.progress(&format!(
-            "asked {}  dispatched {}  banks executed {} | in flight {}  retried {}  unknown {}  failed {}  parked {}",
+            "asked {}  dispatched {}  banks executed {} | in flight {}  retried {}  unknown {}  failed {}  parked {} | events {}",
             grouped(now.asked),
             grouped(now.dispatched),
             grouped(executed),
@@ -260,12 +278,18 @@ impl Stage<'_> {
             now.retried,
             now.unknown,
             now.failed,
-            now.parked
+            now.parked,
+            grouped(arrived)
         ))
     }
 
     /// Stop everything, then hold the banks' records against the ledger.
-    async fn judge(self, accepted: &BTreeSet<String>, kill: Kill) -> Result<Report, Failure> {
+    async fn judge(
+        self,
+        accepted: &BTreeSet<String>,
+        told: &Told,
+        kill: Kill,
+    ) -> Result<Report, Failure> {
         let mut workers = self.workers.into_inner().unwrap_or_else(PoisonError::into_inner);
         for worker in &mut workers {
             worker.stop().await?;
@@ -275,8 +299,12 @@ impl Stage<'_> {
         let items = ledger::items(&self.database, kill.process).await?;
         let progress = ledger::progress(&self.database).await?;
         let figures = judge::compare(accepted, &items, &records, ORDERED_RAIL);
+        let arrivals = self.hearer.receiver.stop().await;
+        let ledger = self.database.auditor().event_figures().await?;
+        let events = events::judge(told, &arrivals, &ledger);
         let took = self.story.elapsed();
-        let report = Report::new(took, figures, &items, &records, &progress, kill, faults);
+        let report =
+            Report::new(took, (figures, events), &items, &records, &progress, kill, faults);
         report.tell(self.story, &self.database).await?;
         Ok(report)
     }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use symphony::db::Database;
 use symphony_connect::sandbox::Record;
 
+use super::events::EventProof;
 use super::judge::Figures;
 use super::ledger::{Item, Progress};
 use super::people::PERSON;
@@ -32,6 +33,7 @@ pub(super) struct Report {
     wrong: Vec<&'static str>,
     duration_ms: u64,
     proof: Figures,
+    events: EventProof,
     happened: Happened,
     /// Faults of the banks, by kind.
     faults: BTreeMap<String, u64>,
@@ -60,7 +62,7 @@ struct Happened {
 impl Report {
     pub(super) fn new(
         took: Duration,
-        proof: Figures,
+        (proof, events): (Figures, EventProof),
         items: &[Item],
         banks: &[Record],
         progress: &Progress,
@@ -92,7 +94,8 @@ impl Report {
             recovery_ms: milliseconds(kill.recovered_after),
         };
         let duration_ms = milliseconds(took);
-        Self { holds: proof.holds(), wrong: proof.wrong(), duration_ms, proof, happened, faults }
+        let wrong = [proof.wrong(), events.wrong()].concat();
+        Self { holds: wrong.is_empty(), wrong, duration_ms, proof, events, happened, faults }
     }
 
     pub(super) fn holds(&self) -> bool {
@@ -152,12 +155,21 @@ impl Report {
         line(
             grouped(happened.acts),
             format!("payments needed a person: {PERSON}, whose acts and reasons are in the ledger"),
+        )?;
+        let events = &self.events;
+        line(
+            grouped(events.told),
+            format!(
+                "events published as signed webhooks; the receiver failed {} times, and heard {} of them again",
+                grouped(events.faults),
+                grouped(events.repeated)
+            ),
         )
     }
 
     fn tell_the_proof(&self, story: &Story) -> Result<(), Failure> {
-        let proof = &self.proof;
-        story.heading("The proof: the banks' own records against the ledger")?;
+        let (proof, events) = (&self.proof, &self.events);
+        story.heading("The proof: the banks' and the receiver's own records against the ledger")?;
         for (number, text, right) in [
             (proof.asked, "payments asked for", proof.asked > 0),
             (
@@ -195,6 +207,15 @@ impl Report {
                 "overtaken on the rail with a strict order",
                 proof.order_inversions == 0,
             ),
+            (events.told, "events told, and published", events.published == events.told),
+            (events.arrived, "of them in the receiver's own record", events.arrived == events.told),
+            (events.lost, "events lost", events.lost == 0),
+            (
+                events.overtaken,
+                "events overtaken by a later one of their key",
+                events.overtaken == 0,
+            ),
+            (events.strange, "events nobody told, or with a bad signature", events.strange == 0),
         ] {
             let tone = if right { Tone::Good } else { Tone::Bad };
             let number = story.coloured(tone, &format!("{:>8}", grouped(number)));
@@ -203,7 +224,7 @@ impl Report {
         let took = seconds(Duration::from_millis(self.duration_ms));
         let end = if self.holds {
             story
-                .coloured(Tone::Good, &format!("No money moved twice, and none was lost ({took})."))
+                .coloured(Tone::Good, &format!("No money moved twice, none was lost, and every event arrived in order ({took})."))
         } else {
             story.coloured(Tone::Bad, &format!("IT DOES NOT HOLD: {}.", self.wrong.join(", ")))
         };

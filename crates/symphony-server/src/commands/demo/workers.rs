@@ -12,6 +12,7 @@ use sqlx::ConnectOptions as _;
 use sqlx::postgres::PgConnectOptions;
 
 use super::banks::Banks;
+use super::events::{Hearer, SECRET_ENV};
 use crate::output::Failure;
 
 pub(super) const WORKERS: usize = 3;
@@ -30,7 +31,7 @@ pub(super) struct Worker {
 }
 
 /// Write the workers' configuration.
-pub(super) fn configure(folder: &Path, banks: &Banks) -> Result<PathBuf, Failure> {
+pub(super) fn configure(folder: &Path, banks: &Banks, hearer: &Hearer) -> Result<PathBuf, Failure> {
     let (main, forgetful) = (banks.main.address(), banks.forgetful.address());
     // Every rail has the same short limits; 503 is this bank's promise that nothing was executed.
     let limits = "timeout_ms = 1_000\ninquiry_timeout_ms = 700\nconnect_timeout_ms = 1_000\n\
@@ -44,7 +45,8 @@ pub(super) fn configure(folder: &Path, banks: &Banks) -> Result<PathBuf, Failure
          [rails.instant]\nkind = \"sandbox\"\nurl = \"http://{main}\"\n{limits}\n\
          [rails.wire]\nkind = \"http\"\nurl = \"http://{forgetful}/transfers\"\n\
          inquiry_url = \"http://{forgetful}/transfers/{{key}}\"\nnot_found = \"proves_nothing\"\n\
-         allow_private_addresses = true\n{limits}"
+         allow_private_addresses = true\n{limits}\n{}",
+        hearer.configuration()
     );
     let path = folder.join("workers.toml");
     fs::write(&path, text)
@@ -58,6 +60,7 @@ impl Worker {
         folder: &Path,
         config: &Path,
         database: &PgConnectOptions,
+        secret: &str,
     ) -> Result<Self, Failure> {
         let cannot = |error| Failure::new(format!("cannot start a worker: {error}"));
         let log = folder.join(format!("worker-{number}.log"));
@@ -67,6 +70,7 @@ impl Worker {
             .arg(config)
             // By the environment, which only we can read; arguments are for everybody.
             .env("DATABASE_URL", database.to_url_lossy().as_str())
+            .env(SECRET_ENV, secret)
             // Its end tells the worker that we are gone, however that came about.
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
