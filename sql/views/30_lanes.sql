@@ -20,7 +20,8 @@ SELECT 'payments'::TEXT AS lane, counted.pending, counted.due_unleased_count, co
          CROSS JOIN (SELECT clock_timestamp() AS now OFFSET 0) clock) counted
  CROSS JOIN public.payment_outbox_settings s
 UNION ALL
-SELECT 'events', beyond.events + waiting.events AS pending, beyond.events - leased.events + waiting.due AS due_unleased_count,
+SELECT 'events', beyond.events + waiting.events AS pending,
+       GREATEST(0, beyond.events + waiting.due - leased.events) AS due_unleased_count,
        leased.events, leased.expired, 0::BIGINT, waiting.scheduled, waiting.behind_failed,
        coalesce(EXTRACT(EPOCH FROM clock_timestamp() - LEAST(beyond.oldest, waiting.oldest)), 0)::BIGINT,
        (SELECT count(*) FROM public.event_outbox_dead_letters), s.paused
@@ -30,7 +31,13 @@ SELECT 'events', beyond.events + waiting.events AS pending, beyond.events - leas
              SELECT count(*) AS events,
                     (SELECT h.created_at FROM public.event_outbox_log h WHERE h.bucket = c.bucket AND h.position > c.published_through
                       ORDER BY h.position LIMIT 1) AS oldest
-               FROM public.event_outbox_log l WHERE l.bucket = c.bucket AND l.position > c.published_through) n) beyond
+               FROM public.event_outbox_log l WHERE l.bucket = c.bucket AND l.position > c.published_through
+                -- What is answered out of turn, or waits behind its key, is not counted here.
+                AND NOT (l.position <= c.ragged_through
+                         AND (EXISTS (SELECT FROM public.event_outbox_attempts a
+                                       WHERE a.bucket = l.bucket AND a.position = l.position AND a.outcome_no = 0)
+                              OR EXISTS (SELECT FROM public.event_outbox_waiting w
+                                          WHERE w.bucket = l.bucket AND w.event_key = l.event_key AND w.position = l.position)))) n) beyond
  CROSS JOIN (SELECT coalesce(sum(c.unanswered) FILTER (WHERE c.lease_expires_at > clock_timestamp()), 0)::BIGINT AS events,
                     coalesce(sum(c.unanswered) FILTER (WHERE c.lease_expires_at <= clock_timestamp()), 0)::BIGINT AS expired
                FROM public.event_outbox_cursors c) leased

@@ -54,6 +54,24 @@ async fn the_database_judges_every_event_of_the_corpus_as_the_library_does() {
 }
 
 #[tokio::test]
+async fn a_bad_event_is_found_among_good_ones() {
+    let db = TestDb::new().await;
+    let mut wrong = Vec::new();
+    for case in corpus().iter().filter(|case| case.field.is_some()) {
+        let (before, after) = (super::event("k", 1), super::event("k", 2));
+        let bodies = [before.body(), case.event.as_ref(), after.body()];
+        let answers = db.database.ingest().enqueue_events_alone(&bodies).await.unwrap();
+        let codes: Vec<_> = answers.iter().map(|answer| answer.error_code.as_deref()).collect();
+        if codes != [None, Some("P7005"), None] {
+            wrong.push(format!("{}: {codes:?}", case.name));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let good = i64::try_from(corpus().iter().filter(|case| case.field.is_some()).count()).unwrap();
+    assert_eq!(db.count("event_outbox_log").await, 2 * good);
+}
+
+#[tokio::test]
 async fn a_refused_event_names_its_field_and_leaves_nothing_behind() {
     let db = TestDb::new().await;
     for case in corpus().iter().filter(|case| case.field.is_some()).take(20) {

@@ -308,6 +308,46 @@ async fn fifty_thousand_events_behind_a_blocked_key_are_passed_once() {
     assert_eq!(db.event_state(head[0]).await, "FAILED");
 }
 
+#[tokio::test]
+async fn what_a_claim_hands_out_is_bounded_after_an_outage_and_every_key_gets_its_share() {
+    let db = TestDb::new().await;
+    let keys: Vec<String> = db
+        .one(
+            "SELECT array_agg(k) FROM (SELECT 'key_' || g AS k FROM generate_series(1, 9000) g \
+               WHERE symphony_internal.event_bucket('key_' || g) = 7 LIMIT 10) ten",
+        )
+        .await;
+    for key in &keys {
+        db.tell_of(key, 30).await;
+    }
+    // The bus was away: every key is set aside.
+    loop {
+        let events = db.claim_events("w", 50).await;
+        let mut heads: Vec<&symphony::db::ClaimedEvent> = Vec::new();
+        for event in &events {
+            if heads.iter().all(|head| head.event_key != event.event_key) {
+                heads.push(event);
+            }
+        }
+        if heads.is_empty() {
+            break;
+        }
+        let outcomes: Vec<_> = heads.iter().map(|event| (*event, EventState::Unsent)).collect();
+        assert!(db.report("w", &outcomes).await.iter().all(is_recorded));
+    }
+    assert_eq!(db.count("event_outbox_waiting").await, 300);
+    db.make_keys_due().await;
+    let events = db.claim_events("w", 50).await;
+    assert_eq!(events.len(), 50, "not all 300");
+    for key in &keys {
+        assert_eq!(events.iter().filter(|event| event.event_key == *key).count(), 5, "{key}");
+    }
+    let outcomes: Vec<_> = events.iter().map(|event| (event, SENT)).collect();
+    assert!(db.report("w", &outcomes).await.iter().all(is_recorded));
+    assert_eq!(db.publish_all("w").await.len(), 250);
+    db.assert_events_hold().await;
+}
+
 /// Two keys that share a bucket.
 async fn neighbours(db: &TestDb) -> (String, String) {
     let keys: String = db

@@ -49,6 +49,7 @@ BEGIN
          WHERE c.bucket = ANY (p_buckets) AND c.claimed_by = p_worker_id AND c.lease_expires_at > clock_timestamp()
          ORDER BY c.bucket FOR UPDATE);
     v_careful := (SELECT bool_or(t.outcome IS DISTINCT FROM 'DISPATCHED') FROM unnest(p_states) t(outcome))
+        OR p_unknowns IS NOT NULL
         OR EXISTS (SELECT FROM public.event_outbox_cursors c WHERE c.bucket = ANY (v_buckets) AND c.ragged_through > c.published_through)
         OR EXISTS (SELECT FROM public.event_outbox_blocked k WHERE k.bucket = ANY (v_buckets));
 

@@ -28,8 +28,10 @@ DECLARE
 BEGIN
     PERFORM symphony_internal.require_outbox_count('p_events', coalesce(v_count, 0), 4096);
     BEGIN
-        SELECT bool_and(symphony_internal.is_plain_event(e.event, e.envelope, e.key_text, e.payload, e.event_id, e.occurred_at,
-                                                         e.type, e.traceparent, octet_length(e.event_text), v_denied)),
+        -- NULL is not plain: bool_and would pass over it.
+        SELECT bool_and(coalesce(symphony_internal.is_plain_event(
+                   e.event, e.envelope, e.key_text, e.payload, e.event_id, e.occurred_at, e.type, e.traceparent,
+                   octet_length(e.event_text), v_denied), false)),
                array_agg(e.event_id::UUID), array_agg(e.event_text),
                -- The key's only member has no escapes, or the event is not plain.
                array_agg(left(substr(e.key_text, strpos(e.key_text, '": "') + 4), -2))

@@ -27,10 +27,13 @@ BEGIN
     UPDATE public.event_outbox_waiting w SET lease_token = p_token
       FROM (SELECT d.bucket, d.event_key, q.position
               FROM unnest(p_buckets) t(bucket)
-             CROSS JOIN LATERAL (SELECT k.bucket, k.event_key FROM public.event_outbox_blocked k
-                                  WHERE k.bucket = t.bucket AND k.due_at <= v_now ORDER BY k.due_at LIMIT p_run) d
+             CROSS JOIN LATERAL (
+                 -- Those that have waited longest; what a claim hands out is bounded, and shared among them.
+                 SELECT k.bucket, k.event_key, GREATEST(1, p_run / count(*) OVER ()) AS share
+                   FROM (SELECT x.bucket, x.event_key FROM public.event_outbox_blocked x
+                          WHERE x.bucket = t.bucket AND x.due_at <= v_now ORDER BY x.due_at LIMIT p_run) k) d
              CROSS JOIN LATERAL (SELECT x.position FROM public.event_outbox_waiting x
-                                  WHERE x.bucket = d.bucket AND x.event_key = d.event_key ORDER BY x.position LIMIT p_run) q
+                                  WHERE x.bucket = d.bucket AND x.event_key = d.event_key ORDER BY x.position LIMIT d.share) q
            ) due
      WHERE w.bucket = due.bucket AND w.event_key = due.event_key AND w.position = due.position;
 
