@@ -26,6 +26,7 @@ mod completions;
 mod conformance;
 mod engine;
 mod enqueue;
+mod event_commands;
 mod events;
 mod fifo;
 mod fifo_acts;

@@ -1,9 +1,13 @@
 //! What can be asked of `symphony`: every command, option and default, defined and validated here.
 
+mod events;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use self::events::{DEDUP_WINDOW_SECONDS, DlqLane, EnqueueEvent, Redrive, Skip};
 
 /// A money-grade transactional outbox for PostgreSQL.
 #[derive(Debug, Parser)]
@@ -14,7 +18,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
     long_about = "Symphony carries out what a service committed: payments to rails, once, with a ledger nobody can \
                   rewrite.\n\nWithout --database-url it runs a private PostgreSQL of its own.",
     after_help = "Try:\n  symphony demo                       the tour\n  symphony up                         try it: everything in one process\n  symphony migrate                    install the schema\n  \
-                  symphony enqueue payment --help     ask for a payment\n  symphony status                     lanes at a glance\n  \
+                  symphony enqueue payment --help     ask for a payment\n  symphony enqueue event --help       tell an event\n  symphony status                     lanes at a glance\n  \
                   symphony dlq list                   what waits for a person\n  \
                   symphony doctor                     is everything as declared?"
 )]
@@ -86,17 +90,21 @@ pub enum Command {
         what: Enqueue,
     },
     /// Lanes at a glance
+    #[command(after_help = events::STATUS_HELP)]
     Status {
         /// Refresh every second until Ctrl-C
         #[arg(long)]
         watch: bool,
     },
-    /// The life of one item, event by event
+    /// The life of one payment or one event, outcome by outcome
+    #[command(
+        after_help = "Examples:\n  symphony show inv-1\n  symphony show 5f0c6f3e-8d1b-4c63-9a0e-2f1d7c3b5a91 --json"
+    )]
     Show {
-        /// An outbox id or an instruction id
+        /// A payment's outbox or instruction id, or an event id
         id: String,
     },
-    /// What waits for a person: parked and failed items
+    /// What waits for a person: parked and failed payments, failed events
     Dlq {
         /// What.
         #[command(subcommand)]
@@ -108,17 +116,19 @@ pub enum Command {
     Release(ItemAct),
     /// Settle a parked item by what you have found out
     Resolve(Resolve),
-    /// Try a FAILED payment again, as a new item with a new key to the rail
-    Redrive(ItemAct),
-    /// Let a FIFO lane go on past its head
+    /// Try a FAILED payment again, or publish events again
+    #[command(after_help = events::REDRIVE_HELP)]
+    Redrive(Redrive),
+    /// Let a FIFO lane go on past its head, or a key past its FAILED event
+    #[command(after_help = events::SKIP_HELP)]
     Skip(Skip),
-    /// Stop claiming from the lane, a rail or a participant
+    /// Stop claiming from a lane, a rail or a participant
     Pause {
         /// What.
         #[command(subcommand)]
         what: SwitchTarget,
     },
-    /// Claim again from the lane, a rail or a participant
+    /// Claim again from a lane, a rail or a participant
     Resume {
         /// What.
         #[command(subcommand)]
@@ -229,6 +239,9 @@ pub enum Enqueue {
                             {\"instruction_id\": …, \"participant_id\": …, \"idempotency_key\": …, \"rail_type\": …, \"payload\": {…}}."
     )]
     Payment(EnqueuePayment),
+    /// Tell one event, or many from a file
+    #[command(after_help = events::ENQUEUE_HELP)]
+    Event(EnqueueEvent),
 }
 
 /// Options of `enqueue payment`.
@@ -313,28 +326,21 @@ pub enum ResolveAs {
     Retry,
 }
 
-/// Options of `skip`.
-#[derive(Debug, Clone, Args)]
-pub struct Skip {
-    /// The lane's participant
-    #[arg(long, value_name = "ID")]
-    pub participant: String,
-    /// The lane's rail
-    #[arg(long, value_name = "NAME")]
-    pub rail: String,
-    /// Who and why.
-    #[command(flatten)]
-    pub act: ActOptions,
-    /// The second person, where one is needed
-    #[arg(long, value_name = "NAME")]
-    pub approver: Option<String>,
-}
-
 /// What to pause or resume.
 #[derive(Debug, Clone, Subcommand)]
 pub enum SwitchTarget {
     /// All payments
+    #[command(visible_alias = "payments")]
     Lane {
+        /// Who and why.
+        #[command(flatten)]
+        act: ActOptions,
+    },
+    /// All events; enqueueing goes on, and what is in flight ends as it does
+    #[command(
+        after_help = "Example:\n  symphony pause events --reason 'the broker moves' --yes\n  symphony resume events --reason 'it has moved' --yes"
+    )]
+    Events {
         /// Who and why.
         #[command(flatten)]
         act: ActOptions,
@@ -361,22 +367,28 @@ pub enum SwitchTarget {
 #[derive(Debug, Subcommand)]
 pub enum Dlq {
     /// List what waits for a person, longest first, with the command to type next
+    #[command(
+        after_help = "Examples:\n  symphony dlq list\n  symphony dlq list --lane events --json"
+    )]
     List(DlqList),
 }
 
 /// Options of `dlq list`.
 #[derive(Debug, Clone, Args)]
 pub struct DlqList {
-    /// Only parked items
+    /// Only this lane's [default: both]
+    #[arg(long, value_enum)]
+    pub lane: Option<DlqLane>,
+    /// Only parked payments
     #[arg(long, conflicts_with = "failed")]
     pub parked: bool,
-    /// Only FAILED items that nobody has redriven
+    /// Only FAILED payments and events that nobody has redriven
     #[arg(long)]
     pub failed: bool,
-    /// Only this rail's
+    /// Only this rail's payments
     #[arg(long, value_name = "NAME")]
     pub rail: Option<String>,
-    /// At most so many
+    /// At most so many of each lane
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub limit: u32,
 }

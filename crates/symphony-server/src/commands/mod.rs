@@ -9,6 +9,8 @@ mod demo;
 mod dlq;
 mod doctor;
 mod enqueue;
+mod enqueue_events;
+mod event_acts;
 mod guard;
 mod migrate;
 mod rail;
@@ -34,6 +36,9 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Migrate(options) => migrate::run(global, &options).await,
         Command::Enqueue { what: Enqueue::Payment(options) } => {
             enqueue::run(global, &options).await
+        }
+        Command::Enqueue { what: Enqueue::Event(options) } => {
+            enqueue_events::run(global, &options).await
         }
         Command::Status { watch } => status::run(global, watch).await,
         Command::Show { id } => show::run(global, &id).await,
