@@ -131,7 +131,7 @@ fn the_contract_pages_name_every_public_function_with_its_arguments() {
                 call.function
             );
         }
-        if call.function.contains("event") {
+        if call.function.contains("event_outbox") {
             assert!(section.contains("```\n"), "{} lacks an example", call.function);
         }
     }

@@ -6,7 +6,8 @@ DECLARE
     v_role TEXT;
 BEGIN
     FOREACH v_role IN ARRAY ARRAY['symphony_control', 'symphony_ingest', 'symphony_executor', 'symphony_operator',
-                                  'symphony_approver', 'symphony_readonly', 'symphony_auditor', 'symphony_auth']
+                                  'symphony_approver', 'symphony_readonly', 'symphony_auditor', 'symphony_auth',
+                                  'symphony_consumer']
     LOOP
         IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = v_role) THEN
             BEGIN

@@ -5,7 +5,7 @@ DO $$
 DECLARE
     v_name TEXT;
     v_roles TEXT := 'PUBLIC, symphony_ingest, symphony_executor, symphony_operator, symphony_approver, '
-                    'symphony_readonly, symphony_auditor, symphony_auth';
+                    'symphony_readonly, symphony_auditor, symphony_auth, symphony_consumer';
 BEGIN
     FOR v_name IN SELECT oid::pg_catalog.regclass::TEXT FROM pg_catalog.pg_class
                    WHERE relowner = 'symphony_control'::pg_catalog.regrole AND relkind IN ('r', 'v')

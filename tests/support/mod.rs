@@ -14,7 +14,9 @@ use symphony::domain::{Act, OutboxId, Outcome, Payload, PaymentRequest};
 use symphony_server::private_postgres::{PrivatePostgres, Settings};
 use tokio::sync::OnceCell;
 
+pub mod brokers;
 pub mod proxy;
+pub mod valve;
 
 const TEMPLATE: &str = "symphony_template";
 

@@ -1,9 +1,16 @@
 //! Everything of Symphony that touches the outside.
 //!
 //! - [`address`]: which network addresses may be called at all.
+//! - [`aws`]: clients of AWS, built from settings.
+//! - [`buses`]: ways to carry events to their consumers, and the conformance suite every bus must pass.
 //! - [`rails`]: ways to move money, and the conformance suite every rail must pass.
 //! - [`sandbox`]: a simulated provider, a real HTTP server with its own durable record; the judge of chaos tests.
+//! - [`sources`]: where consumers receive events from.
 
 pub mod address;
+pub mod aws;
+pub mod buses;
+mod http_client;
 pub mod rails;
 pub mod sandbox;
+pub mod sources;

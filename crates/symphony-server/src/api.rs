@@ -21,6 +21,9 @@ use crate::output::Failure;
 /// How old the database's figures may be: scrapes within that time share one query.
 const FIGURES_FOR: Duration = Duration::from_secs(5);
 
+/// As Prometheus reads it.
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
 /// A running server.
 #[derive(Debug)]
 pub struct Api {
@@ -41,26 +44,34 @@ impl Api {
         database: Database,
         lanes: Vec<(&'static str, Arc<LaneMetrics>)>,
     ) -> Result<Self, Failure> {
-        let address: SocketAddr = listen.parse().map_err(|_| {
-            Failure::new(format!(
-                "api.listen is {listen}: it must look like 127.0.0.1:9464, or be \"off\""
-            ))
-        })?;
-        if !address.ip().is_loopback() {
-            return Err(Failure::new(format!(
-                "api.listen is {listen}: only loopback addresses are served, because there are no access tokens yet"
-            )));
-        }
-        let listener = TcpListener::bind(address).await.map_err(|error| {
-            Failure::new(format!("cannot listen on {listen}: {error}; choose another with --api or api.listen, or \"off\""))
-        })?;
-        let address = listener.local_addr()?;
+        let listener = bind(listen).await?;
         let served = Arc::new(Served { database, lanes, figures: Mutex::new(None) });
         let router = Router::new()
             .route("/metrics", get(metrics_page))
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
             .with_state(served);
+        Self::serve(listener, router)
+    }
+
+    /// Serve figures that need no database.
+    pub async fn start_with_page(
+        listen: &str,
+        page: impl Fn() -> String + Clone + Send + Sync + 'static,
+    ) -> Result<Self, Failure> {
+        let listener = bind(listen).await?;
+        let router = Router::new()
+            .route(
+                "/metrics",
+                get(|| async move { ([(header::CONTENT_TYPE, METRICS_TYPE)], page()) }),
+            )
+            .route("/healthz", get(|| async { "ok\n" }))
+            .route("/readyz", get(|| async { "ready\n" }));
+        Self::serve(listener, router)
+    }
+
+    fn serve(listener: TcpListener, router: Router) -> Result<Self, Failure> {
+        let address = listener.local_addr()?;
         let task = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, router).await {
                 tracing::error!(%error, "the HTTP server ended");
@@ -80,10 +91,26 @@ impl Api {
     }
 }
 
+async fn bind(listen: &str) -> Result<TcpListener, Failure> {
+    let address: SocketAddr = listen.parse().map_err(|_| {
+        Failure::new(format!(
+            "api.listen is {listen}: it must look like 127.0.0.1:9464, or be \"off\""
+        ))
+    })?;
+    if !address.ip().is_loopback() {
+        return Err(Failure::new(format!(
+            "api.listen is {listen}: only loopback addresses are served, because there are no access tokens yet"
+        )));
+    }
+    TcpListener::bind(address).await.map_err(|error| {
+        Failure::new(format!("cannot listen on {listen}: {error}; choose another with --api or api.listen, or \"off\""))
+    })
+}
+
 async fn metrics_page(State(served): State<Arc<Served>>) -> impl IntoResponse {
     let figures = served.figures().await;
     let page = metrics::render(&served.lanes, &figures);
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
+    ([(header::CONTENT_TYPE, METRICS_TYPE)], page)
 }
 
 async fn ready(State(served): State<Arc<Served>>) -> impl IntoResponse {

@@ -1,5 +1,7 @@
 //! What can be asked of `symphony`: every command, option and default, defined and validated here.
 
+mod acts;
+mod consume;
 mod events;
 
 use std::net::SocketAddr;
@@ -7,7 +9,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use self::events::{DEDUP_WINDOW_SECONDS, DlqLane, EnqueueEvent, Redrive, Skip};
+pub use acts::{ActOptions, ItemAct, Resolve, ResolveAs, SwitchTarget};
+pub use consume::{Consume, SourceName};
+pub use events::{DEDUP_WINDOW_SECONDS, DlqLane, EnqueueEvent, Redrive, Skip};
 
 /// A money-grade transactional outbox for PostgreSQL.
 #[derive(Debug, Parser)]
@@ -89,6 +93,8 @@ pub enum Command {
         #[command(subcommand)]
         what: Enqueue,
     },
+    /// Hand events from a queue to a program on this machine, which answers 2xx when it has applied them
+    Consume(Consume),
     /// Lanes at a glance
     #[command(after_help = events::STATUS_HELP)]
     Status {
@@ -136,6 +142,12 @@ pub enum Command {
     },
     /// Show rails, or configure one
     Rail(Rail),
+    /// Buses: what they publish to and their consumers read from
+    Bus {
+        /// What.
+        #[command(subcommand)]
+        what: Bus,
+    },
     /// Is everything as declared? Server, schema, privileges, owners, bloat, invariants
     Doctor,
     /// Scan sources for writes that go around the database's functions
@@ -270,99 +282,6 @@ pub struct EnqueuePayment {
     pub lines: Option<PathBuf>,
 }
 
-/// Who acts and why. Without --yes an act is a dry run.
-#[derive(Debug, Clone, Args)]
-pub struct ActOptions {
-    /// Why; kept in the ledger, so no account numbers
-    #[arg(long)]
-    pub reason: String,
-    /// Who you are [default: $SUDO_USER, else $USER]
-    #[arg(long, value_name = "NAME")]
-    pub actor: Option<String>,
-    /// Do it; without this, only say what would change
-    #[arg(long)]
-    pub yes: bool,
-}
-
-/// Options of an act on one item.
-#[derive(Debug, Clone, Args)]
-pub struct ItemAct {
-    /// An outbox id, or an instruction id that has one item
-    pub id: String,
-    /// Who and why.
-    #[command(flatten)]
-    pub act: ActOptions,
-    /// The second person, where one is needed
-    #[arg(long, value_name = "NAME")]
-    pub approver: Option<String>,
-}
-
-/// Options of `resolve`.
-#[derive(Debug, Clone, Args)]
-#[command(
-    after_help = "  --as dispatched  the money moved; --reference is the proof\n  --as failed      it did not move and shall not\n  \
-                        --as retry       it did not move and shall be sent; nothing will be inquired first: be sure"
-)]
-pub struct Resolve {
-    /// What became of it
-    #[arg(long = "as", value_enum, value_name = "OUTCOME")]
-    pub outcome: ResolveAs,
-    /// The rail's reference, the proof that the money moved
-    #[arg(long, required_if_eq("outcome", "dispatched"))]
-    pub reference: Option<String>,
-    /// The item, who and why.
-    #[command(flatten)]
-    pub item: ItemAct,
-}
-
-/// What became of a parked item.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ResolveAs {
-    /// The money moved
-    Dispatched,
-    /// It did not move and shall not
-    Failed,
-    /// It did not move and shall be sent
-    Retry,
-}
-
-/// What to pause or resume.
-#[derive(Debug, Clone, Subcommand)]
-pub enum SwitchTarget {
-    /// All payments
-    #[command(visible_alias = "payments")]
-    Lane {
-        /// Who and why.
-        #[command(flatten)]
-        act: ActOptions,
-    },
-    /// All events; enqueueing goes on, and what is in flight ends as it does
-    #[command(
-        after_help = "Example:\n  symphony pause events --reason 'the broker moves' --yes\n  symphony resume events --reason 'it has moved' --yes"
-    )]
-    Events {
-        /// Who and why.
-        #[command(flatten)]
-        act: ActOptions,
-    },
-    /// One rail
-    Rail {
-        /// The rail
-        name: String,
-        /// Who and why.
-        #[command(flatten)]
-        act: ActOptions,
-    },
-    /// One participant
-    Participant {
-        /// The participant
-        id: String,
-        /// Who and why.
-        #[command(flatten)]
-        act: ActOptions,
-    },
-}
-
 /// What of the dead letters.
 #[derive(Debug, Subcommand)]
 pub enum Dlq {
@@ -418,6 +337,27 @@ pub struct Rail {
     pub yes: bool,
 }
 
+/// What to do with buses.
+#[derive(Debug, Subcommand)]
+pub enum Bus {
+    /// Create topics, queues, subscriptions and policies, or streams and consumers, as [buses.NAME.setup] says
+    #[command(
+        after_help = "Changes only what differs and deletes nothing: it can be run again at any time. Prints the least \
+                      permissions of the producer and of each consumer."
+    )]
+    Setup(BusSetup),
+}
+
+/// Options of `bus setup`.
+#[derive(Debug, Clone, Args)]
+pub struct BusSetup {
+    /// The bus; without it, all of them
+    pub name: Option<String>,
+    /// Only say what would be done
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
 /// What to measure.
 #[derive(Debug, Subcommand)]
 pub enum Bench {
@@ -432,11 +372,53 @@ pub enum Bench {
         after_help = "Makes a database of its own (symphony_bench) on the server, and drops it afterwards."
     )]
     Run(BenchRun),
+    /// The event lane: in SQL, by a worker process, with a blocked key, under a held snapshot
+    #[command(
+        after_help = "Makes a database of its own (symphony_bench) on the server, and drops it afterwards."
+    )]
+    Events(BenchEvents),
     /// What idle worker processes cost, and how many of them one enqueue wakes
     #[command(
         after_help = "Starts a PostgreSQL of its own in the temporary folder, whatever --database-url says."
     )]
     Idle(BenchIdle),
+}
+
+/// Options of `bench events`.
+#[derive(Debug, Clone, Args)]
+pub struct BenchEvents {
+    /// Events per timed run
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(5_000..=200_000))]
+    pub items: u32,
+    /// Runs of each workload; the median counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=9))]
+    pub runs: u32,
+    /// events.window_max
+    #[arg(long, default_value_t = 50, value_name = "EVENTS")]
+    pub window: usize,
+    /// events.buckets_max
+    #[arg(long, default_value_t = 16, value_name = "BUCKETS")]
+    pub buckets: usize,
+    /// Only these workloads
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub only: Vec<EventWorkload>,
+}
+
+/// The workloads of `bench events`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum EventWorkload {
+    /// Enqueue 500 a call
+    Bulk,
+    /// Enqueue one a call, 8 clients
+    Single,
+    /// Claim and complete in SQL
+    Drain,
+    /// By a worker process with a bus that does nothing
+    Run,
+    /// One key blocked with 50,000 behind it
+    Blocked,
+    /// Under a held snapshot
+    Snapshot,
 }
 
 /// Options of `bench idle`.

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use symphony::consumer::ConsumerMetrics;
 use symphony::db::LaneStatus;
-use symphony::engine::{LATENCY_BOUNDS_MS, LaneMetrics};
+use symphony::engine::{Histogram, LATENCY_BOUNDS_MS, LaneMetrics};
 
 type ReadProcess = fn(&LaneMetrics) -> u64;
 type ReadDatabase = fn(&LaneStatus) -> i64;
@@ -95,26 +96,87 @@ pub fn render(lanes: &[(&'static str, Arc<LaneMetrics>)], figures: &[LaneStatus]
     page
 }
 
+/// The page of a consumer.
+pub fn render_consumer(consumer: &str, metrics: &ConsumerMetrics) -> String {
+    let mut page = String::with_capacity(4 * 1024);
+    let label = format!("consumer=\"{consumer}\"");
+    for (name, kind, help, value) in [
+        (
+            "event_consumer_received_total",
+            "counter",
+            "Messages received, repeated ones included.",
+            metrics.received.get(),
+        ),
+        ("event_consumer_applied_total", "counter", "Events applied.", metrics.applied.get()),
+        (
+            "event_consumer_duplicates_total",
+            "counter",
+            "Events that had been applied before.",
+            metrics.duplicates.get(),
+        ),
+        (
+            "event_consumer_failed_tries_total",
+            "counter",
+            "Tries left to redelivery.",
+            metrics.failed_tries.get(),
+        ),
+        (
+            "event_consumer_passed_over_total",
+            "counter",
+            "Messages given back untried.",
+            metrics.passed_over.get(),
+        ),
+        (
+            "event_consumer_bus_errors_total",
+            "counter",
+            "Calls to the bus that failed.",
+            metrics.bus_errors.get(),
+        ),
+        (
+            "event_consumer_lag_seconds",
+            "gauge",
+            "From an event's occurrence to its effects; 0 when nothing is left.",
+            metrics.lag_seconds.get(),
+        ),
+        ("event_consumer_held", "gauge", "Messages in hand.", metrics.held.get()),
+    ] {
+        Family::new(&mut page, name, kind, help).sample(&label, value);
+    }
+    let mut letters =
+        Family::new(&mut page, "dead_letter_count", "counter", "Messages dead-lettered.");
+    for (reason, counter) in [
+        ("POISON", &metrics.dead_letters_poison),
+        ("REJECTED", &metrics.dead_letters_rejected),
+        ("RECEIVES_EXHAUSTED", &metrics.dead_letters_exhausted),
+    ] {
+        letters.sample(&format!("{label},reason=\"{reason}\""), counter.get());
+    }
+    let name = "event_consumer_handler_latency_ms";
+    Family::new(&mut page, name, "histogram", "Time from a try's start to its end.");
+    histogram(&mut page, name, &label, &metrics.handler_latency);
+    page
+}
+
 fn latency(page: &mut String, lanes: &[(&'static str, Arc<LaneMetrics>)]) {
     let name = "dispatch_latency_ms";
-    page.push_str(&format!(
-        "# HELP {name} Time from a dispatch's start to its outcome.\n# TYPE {name} histogram\n"
-    ));
+    Family::new(page, name, "histogram", "Time from a dispatch's start to its outcome.");
     for (lane, metrics) in lanes {
-        let histogram = &metrics.dispatch_latency;
-        let counts = histogram.cumulative();
-        for (bound, count) in LATENCY_BOUNDS_MS.iter().zip(&counts) {
-            page.push_str(&format!("{name}_bucket{{lane=\"{lane}\",le=\"{bound}\"}} {count}\n"));
-        }
-        let all = counts.last().copied().unwrap_or(0);
-        let sum = histogram.sum();
-        page.push_str(&format!(
-            "{name}_bucket{{lane=\"{lane}\",le=\"+Inf\"}} {all}\n{name}_sum{{lane=\"{lane}\"}} {}.{:03}\n\
-             {name}_count{{lane=\"{lane}\"}} {all}\n",
-            sum.as_millis(),
-            sum.subsec_micros() % 1_000,
-        ));
+        histogram(page, name, &format!("lane=\"{lane}\""), &metrics.dispatch_latency);
     }
+}
+
+fn histogram(page: &mut String, name: &str, label: &str, histogram: &Histogram) {
+    let counts = histogram.cumulative();
+    for (bound, count) in LATENCY_BOUNDS_MS.iter().zip(&counts) {
+        page.push_str(&format!("{name}_bucket{{{label},le=\"{bound}\"}} {count}\n"));
+    }
+    let all = counts.last().copied().unwrap_or(0);
+    let sum = histogram.sum();
+    page.push_str(&format!(
+        "{name}_bucket{{{label},le=\"+Inf\"}} {all}\n{name}_sum{{{label}}} {}.{:03}\n{name}_count{{{label}}} {all}\n",
+        sum.as_millis(),
+        sum.subsec_micros() % 1_000,
+    ));
 }
 
 fn database(page: &mut String, figures: &[LaneStatus]) {

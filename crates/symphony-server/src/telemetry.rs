@@ -15,10 +15,11 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::config::{LogFormat, LogLevel, LogSection};
 
 /// Every field that may be logged. None of them holds anything of a payload.
-pub const ALLOWED_FIELDS: [&str; 25] = [
+pub const ALLOWED_FIELDS: [&str; 27] = [
     "message",
     "address",
     "code",
+    "consumer",
     "error",
     "error_code",
     "event",
@@ -39,6 +40,7 @@ pub const ALLOWED_FIELDS: [&str; 25] = [
     "rail_code",
     "rails",
     "result",
+    "tries",
     "version",
     "worker_id",
 ];

@@ -12,7 +12,9 @@
 //! - [`money`]: checks on amounts, currencies and destinations. No I/O.
 //! - [`engine`]: wake up, claim, dispatch, complete, renew, repair; for any lane.
 //! - [`lanes`]: what a lane means by those. [`lanes::payments`] sends to rails.
+//! - [`consumer`]: applying events once, whatever the bus repeats.
 
+pub mod consumer;
 pub mod db;
 pub mod domain;
 pub mod engine;

@@ -8,7 +8,7 @@ mod kinds;
 mod network;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::net::{IpAddr, SocketAddr};
 

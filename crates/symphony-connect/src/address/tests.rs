@@ -6,7 +6,7 @@ use url::{Host, Url};
 
 use super::{AddressGuard, AddressKind, Network, NetworkError, ResolveError, Transport};
 
-const TABLE: &[(AddressKind, &[&str])] = &[
+pub(crate) const TABLE: &[(AddressKind, &[&str])] = &[
     (
         AddressKind::Public,
         &[

@@ -3,7 +3,9 @@
 mod acts;
 mod alone;
 mod bench;
+mod bus;
 mod config;
+mod consume;
 mod database;
 mod demo;
 mod dlq;
@@ -22,7 +24,7 @@ mod up;
 
 use std::process::ExitCode;
 
-use crate::cli::{Cli, Command, Dlq, Enqueue};
+use crate::cli::{Bus, Cli, Command, Dlq, Enqueue};
 use crate::output::Failure;
 
 /// Do what was asked.
@@ -40,6 +42,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Enqueue { what: Enqueue::Event(options) } => {
             enqueue_events::run(global, &options).await
         }
+        Command::Consume(options) => consume::run(global, options).await,
         Command::Status { watch } => status::run(global, watch).await,
         Command::Show { id } => show::run(global, &id).await,
         Command::Dlq { what: Dlq::List(options) } => dlq::run(global, &options).await,
@@ -51,6 +54,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Pause { what } => acts::pause(global, &what).await,
         Command::Resume { what } => acts::resume(global, &what).await,
         Command::Rail(options) => rail::run(global, &options).await,
+        Command::Bus { what: Bus::Setup(options) } => bus::set_up(global, &options).await,
         Command::Doctor => doctor::run(global).await,
         Command::Guard { paths } => guard::run(global, &paths),
         Command::Bench { what } => bench::run(global, &what).await,

@@ -1,5 +1,7 @@
 //! The configuration: the documented default file *is* the default; a file, the environment and flags lie over it.
 
+mod buses;
+mod consumer;
 mod rails;
 
 use std::path::{Path, PathBuf};
@@ -11,6 +13,8 @@ use toml::{Table, Value};
 
 use crate::output::Failure;
 
+pub use buses::{BusSection, build_bus, set_up_bus};
+pub use consumer::ConsumerSection;
 pub use rails::{RailSection, build_rails};
 
 /// The documented defaults.
@@ -28,6 +32,8 @@ pub struct Config {
     pub database: DatabaseSection,
     /// How workers pace themselves.
     pub worker: WorkerSection,
+    /// How consumers of events pace themselves.
+    pub consumer: ConsumerSection,
     /// What is served over HTTP.
     pub api: ApiSection,
     /// What is logged.
@@ -35,6 +41,9 @@ pub struct Config {
     /// The rails, by name.
     #[serde(default)]
     pub rails: std::collections::BTreeMap<String, RailSection>,
+    /// The buses, by name.
+    #[serde(default)]
+    pub buses: std::collections::BTreeMap<String, BusSection>,
 }
 
 /// `[database]`.
@@ -244,6 +253,23 @@ mod tests {
         merge(&mut table, parse(&text, "the example").unwrap());
         let config = Config::deserialize(table).unwrap();
         assert!(config.rails.contains_key("sepa"), "{text}");
+    }
+
+    #[test]
+    fn the_commented_buses_of_the_defaults_are_valid_ones() {
+        let text: String = DEFAULT
+            .lines()
+            .skip_while(|line| !line.starts_with("# [buses.main]"))
+            .take_while(|line| !line.contains("docs/BUSES.md"))
+            .map(|line| line.trim_start_matches("# ").trim_start_matches('#').to_owned() + "\n")
+            .collect();
+        let mut table = parse(DEFAULT, "defaults").unwrap();
+        merge(&mut table, parse(&text, "the example").unwrap());
+        let config = Config::deserialize(table).unwrap();
+        assert_eq!(config.buses.keys().collect::<Vec<_>>(), ["main", "stream"], "{text}");
+        for (name, section) in &config.buses {
+            build_bus(name, section).unwrap();
+        }
     }
 
     #[test]

@@ -178,6 +178,14 @@ calls! {
         ("p_actor text, p_reason text, p_denied_payload_keys text[] DEFAULT NULL::text[]")
         -> "TABLE(paused boolean, denied_payload_keys text[])",
         "SELECT * FROM public.configure_event_lane(p_actor => $1, p_reason => $2, p_denied_payload_keys => $3)";
+    RECORD_INBOX = "record_event_inbox"
+        ("p_consumer text, p_event_id uuid, p_dedupe_key text DEFAULT NULL::text")
+        -> "boolean",
+        "SELECT public.record_event_inbox(p_consumer => $1, p_event_id => $2, p_dedupe_key => $3)";
+    RETIRE_INBOX = "retire_event_inbox"
+        ("p_consumer text, p_older_than_seconds bigint, p_batch_size integer")
+        -> "bigint",
+        "SELECT public.retire_event_inbox(p_consumer => $1, p_older_than_seconds => $2, p_batch_size => $3)";
     FINGERPRINT = "symphony_fingerprint"
         ("")
         -> "text",

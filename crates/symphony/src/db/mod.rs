@@ -1,7 +1,7 @@
 //! The only Rust that names SQL.
 //!
 //! - [`Database`]: a pool, and transactions that act as one role and know what became of their COMMIT.
-//! - [`Ingest`], [`Executor`], [`Operator`], [`Auditor`]: one handle per role, each able to name only what
+//! - [`Ingest`], [`Executor`], [`Operator`], [`Auditor`], [`Inbox`]: one handle per role, each able to name only what
 //!   its role may call.
 //! - [`migrate`], [`inspect`]: installing the schema, and comparing the live one with what was declared.
 //! - [`calls`]: the signature of every function called here, compared with the live catalog by a test.
@@ -13,6 +13,7 @@ mod event_reader;
 mod events;
 mod executor;
 mod hints;
+mod inbox;
 mod ingest;
 pub mod inspect;
 pub mod migrate;
@@ -46,6 +47,7 @@ pub use executor::{
     LateOutcome, Lease, RepairedItem, SendHistory, SettledAttempt,
 };
 pub use hints::{Heard, Hints};
+pub use inbox::{ActsAs, Inbox};
 pub use ingest::{EnqueueAnswer, EnqueuedPayment, Ingest};
 pub use operator::{ActAnswer, LaneSettings, Operator, RailSettings, RedriveAnswer, SwitchAnswer};
 
@@ -84,6 +86,8 @@ pub enum Role {
     Operator,
     /// Reads.
     Auditor,
+    /// Applies events.
+    Consumer,
 }
 
 /// A worker's transactions end by themselves: where its connection swallowed the COMMIT, the server would otherwise
@@ -99,6 +103,7 @@ impl Role {
             }
             Self::Operator => "BEGIN; SET LOCAL ROLE symphony_operator",
             Self::Auditor => "BEGIN; SET LOCAL ROLE symphony_auditor",
+            Self::Consumer => "BEGIN; SET LOCAL ROLE symphony_consumer",
         }
     }
 }
@@ -198,6 +203,11 @@ impl Database {
         Auditor::new(self.clone(), Role::Auditor)
     }
 
+    /// The consumer's handle.
+    pub fn inbox(&self) -> Inbox {
+        Inbox::new(self.clone())
+    }
+
     /// Start a transaction that acts as one role.
     pub async fn begin(&self, role: Role) -> Result<RoleTransaction, DbError> {
         // One round trip for both.
@@ -240,15 +250,33 @@ impl RoleTransaction {
 
     /// Commit. If the connection is lost meanwhile, ask the server what became of the transaction: an
     /// answer that never came is not an answer.
-    pub async fn commit(mut self) -> Result<(), DbError> {
+    pub async fn commit(self) -> Result<(), DbError> {
+        self.commit_what_was_written(false).await
+    }
+
+    /// Commit a transaction that has surely written. If it has not, somebody ended it in between (a handler that
+    /// said COMMIT or ROLLBACK by itself), and what was written before may be gone.
+    pub async fn commit_written(self) -> Result<(), DbError> {
+        self.commit_what_was_written(true).await
+    }
+
+    async fn commit_what_was_written(mut self, must_have: bool) -> Result<(), DbError> {
         let (xid, started_at, recovered_at): (Option<String>, _, _) =
             sqlx::query_as(NOTE_COMMIT).fetch_one(&mut *self.transaction).await?;
+        if must_have && xid.is_none() {
+            return Err(DbError::NotCommitted);
+        }
         let Err(error) = self.transaction.commit().await else { return Ok(()) };
         match xid {
             // Nothing was written, so there is nothing to be uncertain about.
             None => Err(error.into()),
             Some(xid) => resolve_commit(&self.pool, xid, (started_at, recovered_at)).await,
         }
+    }
+
+    /// Give it up.
+    pub async fn rollback(self) -> Result<(), DbError> {
+        Ok(self.transaction.rollback().await?)
     }
 }
 

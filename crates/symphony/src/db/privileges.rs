@@ -7,7 +7,8 @@
 pub const OWNER: &str = "symphony_control";
 
 /// The roles people and programs act as.
-pub const RUNTIME_ROLES: &[&str] = &[INGEST, EXECUTOR, OPERATOR, APPROVER, READONLY, AUDITOR, AUTH];
+pub const RUNTIME_ROLES: &[&str] =
+    &[INGEST, EXECUTOR, OPERATOR, APPROVER, READONLY, AUDITOR, AUTH, CONSUMER];
 
 const INGEST: &str = "symphony_ingest";
 const EXECUTOR: &str = "symphony_executor";
@@ -16,6 +17,7 @@ const APPROVER: &str = "symphony_approver";
 const READONLY: &str = "symphony_readonly";
 const AUDITOR: &str = "symphony_auditor";
 const AUTH: &str = "symphony_auth";
+const CONSUMER: &str = "symphony_consumer";
 
 const ACTS: &[&str] = &[OPERATOR, APPROVER];
 const READS: &[&str] = &[OPERATOR, APPROVER, READONLY, AUDITOR];
@@ -51,6 +53,8 @@ pub const TABLES: &[(&str, &[&str])] = &[
     ("event_outbox_settings", READS),
     ("event_outbox", READS),
     ("event_outbox_dead_letters", READS),
+    ("event_inbox", READS),
+    ("event_inbox_keys", READS),
     ("symphony_schema", &[INGEST, EXECUTOR, OPERATOR, APPROVER, READONLY, AUDITOR]),
 ];
 
@@ -94,6 +98,8 @@ pub const FUNCTIONS: &[(&str, &[&str])] = &[
     ("pause_event_lane", ACTS),
     ("resume_event_lane", ACTS),
     ("configure_event_lane", ACTS),
+    ("record_event_inbox", &[CONSUMER]),
+    ("retire_event_inbox", &[CONSUMER, OPERATOR]),
     ("symphony_fingerprint", &[OPERATOR, APPROVER, AUDITOR]),
     // Called only by the functions above, which run as the owner. All but the first two and the triggers are in
     // schema symphony_internal, where nobody can plant an overload that a definer would call.

@@ -1,24 +1,21 @@
 //! A rail for any provider that takes JSON over HTTP. Everything about it is configuration.
 //!
 //! - [`settings`]: what one configures, and which contradictions are refused.
-//! - `client`: one exchange, with a clear line between "surely not sent" and "may have left".
 //! - `pointer`, `reading`: what an answer says about the money.
 //!
 //! A request is `POST url` with the payload's text, byte for byte, as its body. Who it is stands in headers, so
 //! that the body can stay what the producer wrote: the key, `Symphony-Instruction-Id`,
 //! `Symphony-Participant-Id`, `Symphony-Sequence-Id`, `traceparent`, and the signature.
 
-mod client;
 mod pointer;
 mod reading;
 pub mod settings;
 mod setup;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -30,14 +27,13 @@ use symphony::lanes::payments::rail::{Answer, Inquiry, Payment, Rail, Terms, Ver
 use symphony::money::{Defect, DestinationRule};
 use tokio::time::Instant;
 
-use self::client::{Failure, Origin, Reply};
 use self::reading::Reader;
+use crate::http_client::{Body, Endpoint, Failure, Reply, header_text, is_trace_context};
 use crate::rails::signature::{SIGNATURE_HEADER, sign};
 
-pub use self::reading::{
-    MESSAGE_CHARACTERS_MAX, REFERENCE_CHARACTERS_MAX, RETRY_AFTER_SECONDS_MAX,
-};
+pub use self::reading::{MESSAGE_CHARACTERS_MAX, REFERENCE_CHARACTERS_MAX};
 pub use self::settings::{HttpRailSettings, NotFound, SettingsError};
+pub use crate::http_client::RETRY_AFTER_SECONDS_MAX;
 
 const INSTRUCTION_HEADER: HeaderName = HeaderName::from_static("symphony-instruction-id");
 const PARTICIPANT_HEADER: HeaderName = HeaderName::from_static("symphony-participant-id");
@@ -49,20 +45,13 @@ pub struct HttpRail {
     terms: Terms,
     destination: DestinationRule,
     payments: Endpoint,
+    /// Its target contains [`setup::KEY_PLACEHOLDER`].
     inquiries: Option<Endpoint>,
     /// The same for every request, `Host` apart.
     headers: HeaderMap,
     key_header: HeaderName,
     signing_secret: Option<Vec<u8>>,
     reader: Reader,
-}
-
-/// Where requests go.
-struct Endpoint {
-    origin: Arc<Origin>,
-    host: HeaderValue,
-    /// Path and query; an inquiry's contains [`setup::KEY_PLACEHOLDER`].
-    target: String,
 }
 
 impl HttpRail {
@@ -98,7 +87,7 @@ impl HttpRail {
         target: &str,
         payment: &Payment,
         body: Bytes,
-    ) -> Request<client::Body> {
+    ) -> Request<Body> {
         let key = payment.key.to_string();
         let mut headers = self.headers.clone();
         let mut set = |name: &HeaderName, value: &str| {
@@ -119,7 +108,7 @@ impl HttpRail {
             set(&HeaderName::from_static(SIGNATURE_HEADER), &signature);
         }
         headers.insert(hyper::header::HOST, endpoint.host.clone());
-        let mut request = Request::new(client::Body::new(body));
+        let mut request = Request::new(Body::new(body));
         *request.method_mut() = method;
         // Parsed once already, at start; a key's digits cannot make it invalid.
         *request.uri_mut() = target.parse().unwrap_or_else(|_| Uri::from_static("/"));
@@ -177,30 +166,6 @@ impl fmt::Debug for HttpRail {
             .field("signs", &self.signing_secret.is_some())
             .finish_non_exhaustive()
     }
-}
-
-/// An id as a header can carry it: everything but visible ASCII, and the percent sign itself, percent-encoded.
-/// A line break in an id would otherwise write headers of its own.
-fn header_text(id: &str) -> String {
-    let mut text = String::with_capacity(id.len());
-    for byte in id.bytes() {
-        if byte.is_ascii_graphic() && byte != b'%' {
-            text.push(char::from(byte));
-        } else {
-            text.push('%');
-            for half in [byte >> 4, byte & 0x0f] {
-                text.extend(char::from_digit(u32::from(half), 16).map(|c| c.to_ascii_uppercase()));
-            }
-        }
-    }
-    text
-}
-
-/// `00-<32 hex>-<16 hex>-<2 hex>`, and whatever later versions append.
-fn is_trace_context(text: &str) -> bool {
-    text.len() >= 55
-        && text.len() <= 512
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 fn milliseconds(ms: u64) -> Duration {

@@ -13,20 +13,15 @@
 //! | any but 2xx | none | `http:<status>` |
 //! | any | not mapped, repeated, or no text or integer | unknown |
 
-use std::time::Duration;
-
-use chrono::{DateTime, NaiveDateTime, Utc};
-use hyper::HeaderMap;
-use hyper::header::{HeaderName, RETRY_AFTER};
+use chrono::{DateTime, Utc};
+use hyper::header::HeaderName;
 use serde_json::value::RawValue;
 use symphony::lanes::payments::rail::{Answer, Inquiry, Verdict};
 
-use super::client::Reply;
 use super::pointer::{Found, Pointer};
+use crate::http_client::{Reply, retry_after};
 use crate::rails::taxonomy::{CODE_BYTES_MAX, CodeTable, status_code};
 
-/// A provider may ask to be left alone for this long at most.
-pub const RETRY_AFTER_SECONDS_MAX: u64 = 86_400;
 /// What the ledger keeps of a provider's message.
 pub const MESSAGE_CHARACTERS_MAX: usize = 500;
 /// What the ledger keeps of a provider's reference.
@@ -265,21 +260,4 @@ fn printable(text: &str, characters_max: usize) -> Option<String> {
         .collect();
     let line = line.trim();
     if line.is_empty() { None } else { Some(line.to_owned()) }
-}
-
-/// Seconds, or a date in any of the three forms of HTTP (RFC 9110, 5.6.7).
-pub(super) fn retry_after(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
-    let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    let seconds = if !value.is_empty() && value.bytes().all(|digit| digit.is_ascii_digit()) {
-        // More digits than fit is just very long.
-        value.parse::<u64>().unwrap_or(u64::MAX)
-    } else {
-        let date =
-            ["%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"]
-                .iter()
-                .find_map(|form| NaiveDateTime::parse_from_str(value, form).ok())?
-                .and_utc();
-        u64::try_from(date.signed_duration_since(now).num_seconds()).unwrap_or(0)
-    };
-    Some(Duration::from_secs(seconds.min(RETRY_AFTER_SECONDS_MAX)))
 }

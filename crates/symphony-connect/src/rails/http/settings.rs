@@ -10,6 +10,8 @@ use symphony::money::DestinationRule;
 
 use crate::rails::taxonomy::Preset;
 
+pub use crate::http_client::SettingsError;
+
 /// The longest a provider may be waited for.
 pub const TIMEOUT_MS_MAX: u64 = 600_000;
 /// The largest answer that can be allowed.
@@ -86,22 +88,6 @@ pub enum NotFound {
     ProvesNothing,
     /// The money did not move, once `settle_delay_seconds` have passed.
     Final,
-}
-
-/// Why settings cannot be used: the field, and what is wrong with it. Never contains a secret.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field} {problem}")]
-pub struct SettingsError {
-    /// The field's name, as configuration writes it.
-    pub field: &'static str,
-    /// What is wrong and what would be right.
-    pub problem: String,
-}
-
-impl SettingsError {
-    pub(super) fn new(field: &'static str, problem: impl Into<String>) -> Self {
-        Self { field, problem: problem.into() }
-    }
 }
 
 impl Default for HttpRailSettings {

@@ -56,6 +56,13 @@ impl<'a> Bench<'a> {
         Ok(bench)
     }
 
+    /// Add a lane's own workloads.
+    pub(super) async fn extend_template(&self, sql: &str) -> Result<(), Failure> {
+        let template = self.server.options().clone().database(TEMPLATE);
+        execute(&template, sql).await?;
+        execute(&template, "VACUUM ANALYZE").await
+    }
+
     pub(super) fn progress(&self, what: &str) {
         if self.talk {
             eprintln!("… {what}");
@@ -170,13 +177,32 @@ impl Run<'_> {
 
     /// Drain so many items with so many workers.
     pub(super) async fn drain(&self, workers: u32, items: u32) -> Result<u64, Failure> {
-        let before = self.outcomes().await?;
+        self.drain_by("bench.drain", "public.payment_outbox_attempts", workers, items).await
+    }
+
+    pub(super) async fn fill_events(&self, items: u32) -> Result<(), Failure> {
+        self.execute(&format!("CALL bench.enqueue_events(0, {items})")).await
+    }
+
+    /// Drain so many events with so many workers.
+    pub(super) async fn drain_events(&self, workers: u32, items: u32) -> Result<u64, Failure> {
+        self.drain_by("bench.drain_events", "public.event_outbox_attempts", workers, items).await
+    }
+
+    async fn drain_by(
+        &self,
+        procedure: &str,
+        ledger: &str,
+        workers: u32,
+        items: u32,
+    ) -> Result<u64, Failure> {
+        let before = self.count(ledger).await?;
         let share = items / workers;
         let statements = (0..workers)
-            .map(|n| format!("CALL bench.drain('bench-worker-{n}.4711.5f3a9c1e', {share})"))
+            .map(|n| format!("CALL {procedure}('bench-worker-{n}.4711.5f3a9c1e', {share})"))
             .collect();
         let took = self.together(statements).await?;
-        let done = self.outcomes().await? - before;
+        let done = self.count(ledger).await? - before;
         // A worker that gave up early would look fast.
         if done < i64::from(share * workers) {
             return Err(Failure::new(format!("only {done} of {items} items were drained")));
@@ -184,9 +210,9 @@ impl Run<'_> {
         Ok(per_second(items, took))
     }
 
-    async fn outcomes(&self) -> Result<i64, Failure> {
+    async fn count(&self, table: &str) -> Result<i64, Failure> {
         let mut connection = self.options.connect().await?;
-        let count = sqlx::query_scalar("SELECT count(*) FROM public.payment_outbox_attempts")
+        let count = sqlx::query_scalar(AssertSqlSafe(format!("SELECT count(*) FROM {table}")))
             .fetch_one(&mut connection)
             .await?;
         connection.close().await?;

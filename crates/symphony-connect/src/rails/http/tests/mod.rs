@@ -2,7 +2,7 @@
 
 mod conformance;
 mod reading;
-mod server;
+pub(crate) mod server;
 mod settings;
 mod tls;
 mod wire;

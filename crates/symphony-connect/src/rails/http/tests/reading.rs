@@ -9,9 +9,10 @@ use hyper::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use symphony::lanes::payments::rail::Inquiry;
 use symphony::lanes::payments::rail::Verdict::{Accepted, Refused, Retryable, Unknown};
 
-use crate::rails::http::client::Reply;
+use crate::http_client::Reply;
+use crate::http_client::retry_after;
 use crate::rails::http::pointer::Pointer;
-use crate::rails::http::reading::{Reader, retry_after};
+use crate::rails::http::reading::Reader;
 use crate::rails::taxonomy::{CodeTable, Preset};
 
 const KEY: &str = "5f0c6f3e-0000-4000-8000-000000000001";

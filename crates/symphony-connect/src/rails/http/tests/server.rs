@@ -10,18 +10,18 @@ use tokio::task::JoinHandle;
 
 /// A request as it arrived.
 #[derive(Debug, Clone)]
-pub(super) struct Received {
+pub(crate) struct Received {
     /// Which connection it came on, from 0.
-    pub(super) connection: usize,
-    pub(super) method: String,
-    pub(super) target: String,
+    pub(crate) connection: usize,
+    pub(crate) method: String,
+    pub(crate) target: String,
     /// Names in small letters.
-    pub(super) headers: HashMap<String, String>,
-    pub(super) body: Vec<u8>,
+    pub(crate) headers: HashMap<String, String>,
+    pub(crate) body: Vec<u8>,
 }
 
 /// What the server does with a request.
-pub(super) enum Reaction {
+pub(crate) enum Reaction {
     /// Write these bytes and wait for the next request.
     Answer(Vec<u8>),
     /// Write these bytes and hang up.
@@ -36,14 +36,14 @@ pub(super) enum Reaction {
 
 type Behaviour = dyn Fn(&Received) -> Reaction + Send + Sync;
 
-pub(super) struct Server {
-    pub(super) port: u16,
+pub(crate) struct Server {
+    pub(crate) port: u16,
     received: Arc<Mutex<Vec<Received>>>,
     task: JoinHandle<()>,
 }
 
 impl Server {
-    pub(super) async fn start(
+    pub(crate) async fn start(
         behaviour: impl Fn(&Received) -> Reaction + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -62,12 +62,12 @@ impl Server {
     }
 
     /// Always the same answer.
-    pub(super) async fn answering(bytes: impl Into<Vec<u8>>) -> Self {
+    pub(crate) async fn answering(bytes: impl Into<Vec<u8>>) -> Self {
         let bytes = bytes.into();
         Self::start(move |_| Reaction::Answer(bytes.clone())).await
     }
 
-    pub(super) fn received(&self) -> Vec<Received> {
+    pub(crate) fn received(&self) -> Vec<Received> {
         self.received.lock().unwrap().clone()
     }
 }
@@ -79,12 +79,12 @@ impl Drop for Server {
 }
 
 /// An answer with its length and a JSON body.
-pub(super) fn json(status: u16, body: &str) -> Vec<u8> {
+pub(crate) fn json(status: u16, body: &str) -> Vec<u8> {
     response(status, "Content-Type: application/json\r\n", body)
 }
 
 /// An answer with its length and more headers, each with its line break.
-pub(super) fn response(status: u16, headers: &str, body: &str) -> Vec<u8> {
+pub(crate) fn response(status: u16, headers: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!("HTTP/1.1 {status} X\r\n{headers}Content-Length: {length}\r\n\r\n{body}").into_bytes()
 }
@@ -116,7 +116,7 @@ async fn talk(
 }
 
 /// One request; `None` when the other side has hung up.
-pub(super) async fn read<S: AsyncRead + AsyncWrite + Unpin>(
+pub(crate) async fn read<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     connection: usize,
 ) -> Option<Received> {

@@ -14,8 +14,8 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use super::server::{Reaction, Server, json, response};
+use crate::http_client::Failure;
 use crate::rails::conformance::tests::sample;
-use crate::rails::http::client::Failure;
 use crate::rails::http::{HttpRail, HttpRailSettings};
 use crate::rails::signature::verify;
 

@@ -34,35 +34,37 @@ const READY_MS_MAX: u64 = 100;
 /// The largest head of an answer.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-pub(super) type Body = Full<Bytes>;
+pub(crate) type Body = Full<Bytes>;
 
 /// A server, and the connections to it.
-pub(super) struct Origin {
-    pub(super) host: Host<String>,
-    pub(super) port: u16,
+pub(crate) struct Origin {
+    pub(crate) host: Host<String>,
+    pub(crate) port: u16,
     /// `None`: plain text.
-    pub(super) tls: Option<(TlsConnector, ServerName<'static>)>,
-    pub(super) guard: AddressGuard,
-    pub(super) connect_timeout: Duration,
-    pub(super) response_bytes_max: usize,
-    pub(super) idle: Mutex<Vec<Idle>>,
+    pub(crate) tls: Option<(TlsConnector, ServerName<'static>)>,
+    pub(crate) guard: AddressGuard,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) response_bytes_max: usize,
+    /// Whether an answer counts only with its whole body, or its status is all that is asked for.
+    pub(crate) needs_body: bool,
+    pub(crate) idle: Mutex<Vec<Idle>>,
 }
 
-pub(super) struct Idle {
+pub(crate) struct Idle {
     sender: SendRequest<Body>,
     since: Instant,
 }
 
 /// A whole answer.
-pub(super) struct Reply {
-    pub(super) status: u16,
-    pub(super) headers: HeaderMap,
-    pub(super) body: Bytes,
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
 }
 
 /// No whole answer. The texts contain nothing of request or answer.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// Not one byte of the request left.
     NotSent { error_code: &'static str, message: String },
     /// It may have arrived.
@@ -84,8 +86,15 @@ impl Failure {
 }
 
 impl Origin {
+    /// Connections to one can be used for the other.
+    pub(crate) fn is_same_server(&self, other: &Self) -> bool {
+        self.host == other.host
+            && self.port == other.port
+            && self.tls.is_some() == other.tls.is_some()
+    }
+
     /// Send once, and read the whole answer.
-    pub(super) async fn exchange(
+    pub(crate) async fn exchange(
         &self,
         mut request: Request<Body>,
         deadline: Instant,
@@ -113,14 +122,27 @@ impl Origin {
         sender: SendRequest<Body>,
         deadline: Instant,
     ) -> Result<Reply, Failure> {
-        let (head, mut body) = response.into_parts();
+        let (head, body) = response.into_parts();
+        let body = match self.read_body(body, deadline).await {
+            Ok(body) => {
+                self.keep(sender);
+                body
+            }
+            Err(failure) if self.needs_body => return Err(failure),
+            // The status is the answer. The connection is not used again.
+            Err(_beside_the_point) => Bytes::new(),
+        };
+        Ok(Reply { status: head.status.as_u16(), headers: head.headers, body })
+    }
+
+    async fn read_body(&self, mut body: Incoming, deadline: Instant) -> Result<Bytes, Failure> {
         let mut bytes = Vec::new();
         loop {
             let Ok(frame) = timeout_at(deadline, body.frame()).await else {
                 return Err(Failure::timeout());
             };
             match frame {
-                None => break,
+                None => return Ok(bytes.into()),
                 Some(Err(error)) => return Err(lost(&error)),
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
@@ -133,8 +155,6 @@ impl Origin {
                 }
             }
         }
-        self.keep(sender);
-        Ok(Reply { status: head.status.as_u16(), headers: head.headers, body: bytes.into() })
     }
 
     /// A connection at rest. The last used first, so that a quiet time lets the others go.
@@ -147,7 +167,7 @@ impl Origin {
             }
             let mut sender = idle.sender;
             // Ready means that its last exchange is over. A server that went on talking is not ready but closed:
-            // what it said may not be taken for the answer to the next payment.
+            // what it said may not be taken for the answer to the next request.
             let at_most = deadline.min(Instant::now() + Duration::from_millis(READY_MS_MAX));
             if let Ok(Ok(())) = timeout_at(at_most, sender.ready()).await {
                 return Some(sender);

@@ -1,0 +1,181 @@
+//! Webhooks: one signed POST per event and endpoint, as Standard Webhooks has it.
+//!
+//! - [`settings`]: what one configures, and what is refused at start.
+//! - `answers`: what an answer means for the event.
+//!
+//! The body is the event's text, byte for byte, as `application/json`. The headers:
+//!
+//! | header | what |
+//! |---|---|
+//! | `webhook-id` | the event's id, the same on every try: what a receiver deduplicates by |
+//! | `webhook-timestamp` | when this try was signed, unix seconds |
+//! | `webhook-signature` | `v1,<base64>` for each secret, see [`webhook_signature`](super::webhook_signature) |
+//! | `symphony-position` | its place in the log: rises within a key, so that an old one can be told |
+//! | `symphony-event-type`, `symphony-tenant-id` | as in the envelope, percent-encoded where needed |
+//! | `traceparent` | W3C trace context, where the event has one |
+//!
+//! The `symphony-…` headers are not signed: they are for routing and ordering, the signed body is what counts.
+
+mod answers;
+pub mod settings;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use chrono::Utc;
+use futures_util::future::join_all;
+use hyper::body::Bytes;
+use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue, USER_AGENT};
+use hyper::{Method, Request, Uri};
+use symphony::lanes::events::bus::{Bus, Message, Publication, Terms};
+use tokio::time::Instant;
+
+use super::webhook_signature::{ID_HEADER, SIGNATURE_HEADER, Secret, TIMESTAMP_HEADER, sign};
+use super::{BusSettingsError, Fate, TIMEOUT_MARGIN, again};
+use crate::http_client::{
+    self, Body, Conditions, Endpoint, SettingsError, header_text, is_trace_context, variable,
+};
+
+pub use self::settings::{EndpointSettings, HttpBusSettings};
+
+/// The header with the event's place in the log.
+pub const POSITION_HEADER: &str = "symphony-position";
+/// The header with the event's type.
+pub const TYPE_HEADER: &str = "symphony-event-type";
+/// The header with whose event it is.
+pub const TENANT_HEADER: &str = "symphony-tenant-id";
+
+/// A bus of webhooks. A topic is the name of an endpoint.
+pub struct HttpBus {
+    terms: Terms,
+    receivers: BTreeMap<String, Receiver>,
+}
+
+struct Receiver {
+    endpoint: Endpoint,
+    secrets: Vec<Secret>,
+    timeout: Duration,
+}
+
+impl HttpBus {
+    /// A bus as configured. `environment` gives the value of a variable, normally
+    /// `|name| std::env::var(name).ok()`; secrets are read from it once, here.
+    pub fn new(
+        settings: &HttpBusSettings,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, BusSettingsError> {
+        settings.check_consistency()?;
+        let refuse = |error: SettingsError| BusSettingsError(error.to_string());
+        let guard =
+            http_client::guard(settings.allow_private_addresses, &settings.allowed_networks)
+                .map_err(refuse)?;
+        let tls =
+            http_client::tls(settings.extra_root_certificates_file.as_deref()).map_err(refuse)?;
+        let mut receivers = BTreeMap::new();
+        for (name, endpoint) in &settings.endpoints {
+            let conditions = Conditions {
+                guard: guard.clone(),
+                tls: tls.clone(),
+                connect_timeout: Duration::from_millis(endpoint.connect_timeout()),
+                response_bytes_max: settings.response_bytes_max,
+                needs_body: false,
+            };
+            let receiver = Receiver::new(endpoint, &conditions, &environment)
+                .map_err(|error| BusSettingsError(format!("endpoints.{name}.{error}")))?;
+            receivers.insert(name.clone(), receiver);
+        }
+        let slowest = receivers.values().map(|receiver| receiver.timeout).max();
+        let terms = Terms {
+            timeout: slowest.unwrap_or_default() + TIMEOUT_MARGIN,
+            batch_max: settings.batch_max,
+            dedup_window: Duration::ZERO,
+        };
+        Ok(Self { terms, receivers })
+    }
+}
+
+#[async_trait]
+impl Bus for HttpBus {
+    fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    async fn publish(&self, topic: &str, batch: &[&Message]) -> Vec<Publication> {
+        let Some(receiver) = self.receivers.get(topic) else {
+            let problem = "no endpoint of this name is configured: add it, or change the route";
+            return vec![again("NO_SUCH_TOPIC", problem, Fate::NotTaken); batch.len()];
+        };
+        join_all(batch.iter().map(|message| receiver.tell(message))).await
+    }
+}
+
+impl Receiver {
+    fn new(
+        settings: &EndpointSettings,
+        conditions: &Conditions,
+        environment: http_client::Environment<'_>,
+    ) -> Result<Self, SettingsError> {
+        let secrets = variable("secret_env", &settings.secret_env, environment)?;
+        Ok(Self {
+            endpoint: Endpoint::new("url", &settings.url, conditions)?,
+            secrets: Secret::parse_list(&secrets).map_err(|error| {
+                SettingsError::new("secret_env", format!("names a variable whose value {error}"))
+            })?,
+            timeout: Duration::from_millis(settings.timeout_ms),
+        })
+    }
+
+    async fn tell(&self, message: &Message) -> Publication {
+        let deadline = Instant::now() + self.timeout;
+        let request = self.request(message, Utc::now().timestamp());
+        match self.endpoint.origin.exchange(request, deadline).await {
+            Ok(reply) => answers::read(&reply, Utc::now()),
+            Err(failure) => answers::failed(failure),
+        }
+    }
+
+    fn request(&self, message: &Message, unix_seconds: i64) -> Request<Body> {
+        let body = Bytes::copy_from_slice(message.body.get().as_bytes());
+        let id = message.event_id.to_string();
+        let signature = sign(&self.secrets, &id, unix_seconds, &body);
+        let mut request = Request::new(Body::new(body));
+        *request.method_mut() = Method::POST;
+        // Parsed once already, at start.
+        *request.uri_mut() = self.endpoint.target.parse().unwrap_or_else(|_| Uri::from_static("/"));
+        let headers = request.headers_mut();
+        headers.insert(HOST, self.endpoint.host.clone());
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let agent = concat!("symphony/", env!("CARGO_PKG_VERSION"));
+        headers.insert(USER_AGENT, HeaderValue::from_static(agent));
+        let trace = message.traceparent.as_deref().filter(|trace| is_trace_context(trace));
+        for (name, value) in [
+            (ID_HEADER, Some(id)),
+            (TIMESTAMP_HEADER, Some(unix_seconds.to_string())),
+            (SIGNATURE_HEADER, Some(signature)),
+            (POSITION_HEADER, Some(message.position.to_string())),
+            (TYPE_HEADER, Some(header_text(&message.event_type))),
+            (TENANT_HEADER, Some(header_text(&message.tenant_id))),
+            ("traceparent", trace.map(ToOwned::to_owned)),
+        ] {
+            if let Some(Ok(value)) = value.map(|value| HeaderValue::from_str(&value)) {
+                headers.insert(HeaderName::from_static(name), value);
+            }
+        }
+        request
+    }
+}
+
+/// Nothing of it may hold a secret.
+impl fmt::Debug for HttpBus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpBus")
+            .field("terms", &self.terms)
+            .field("endpoints", &self.receivers.keys())
+            .finish_non_exhaustive()
+    }
+}

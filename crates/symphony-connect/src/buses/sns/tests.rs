@@ -1,0 +1,66 @@
+use chrono::DateTime;
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use super::*;
+
+fn message(bytes: usize) -> Message {
+    let body = format!("\"{}\"", "x".repeat(bytes - 2));
+    Message {
+        event_id: Uuid::nil(),
+        position: 1,
+        key: "k".to_owned(),
+        event_type: "events.t".to_owned(),
+        tenant_id: "acme".to_owned(),
+        traceparent: None,
+        created_at: DateTime::UNIX_EPOCH,
+        body: RawValue::from_string(body).unwrap(),
+    }
+}
+
+fn arns(account: Option<&str>) -> Result<Arns, BusSettingsError> {
+    let settings = AwsSettings { region: Some("cn-north-1".to_owned()), ..AwsSettings::default() };
+    Arns::new(&Aws::new(&settings, |_| None).unwrap(), account)
+}
+
+#[test]
+fn a_call_holds_ten_entries_and_256_kib_at_most() {
+    let sizes = [100_000, 100_000, 100_000, 262_000, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10];
+    let messages: Vec<_> = sizes.map(message).into();
+    let entries: Vec<_> = messages.iter().map(Entry::new).collect();
+    let calls = in_calls(&entries);
+    assert_eq!(calls.iter().map(|call| call.len()).collect::<Vec<_>>(), [2, 1, 1, 10, 1]);
+    assert!(
+        calls.iter().all(|call| call.iter().map(|entry| entry.size).sum::<usize>() <= SIZE_MAX)
+    );
+}
+
+#[test]
+fn the_size_of_an_entry_counts_its_attributes() {
+    let of_attributes =
+        "typeString".len() + "events.t".len() + "tenantIdString".len() + "acme".len();
+    let of_ids = "eventIdString".len() + 36 + "positionNumber".len() + "1".len();
+    assert_eq!(Entry::new(&message(100)).size, 100 + of_attributes + of_ids);
+}
+
+#[test]
+fn a_key_that_is_no_group_id_is_hashed_and_always_to_the_same() {
+    assert_eq!(group_id("tr_123"), "tr_123");
+    assert_eq!(group_id(&"x".repeat(128)), "x".repeat(128));
+    for key in ["", "two words", "ключ", "tab\t", &"x".repeat(129)] {
+        let group = group_id(key);
+        assert!(group.starts_with("sha256-") && group.len() == 71, "{group}");
+        assert_eq!(group, group_id(key));
+    }
+}
+
+#[test]
+fn a_topic_is_an_arn_or_a_name_in_the_account() {
+    let arn = "arn:aws:sns:eu-central-1:210987654321:x.fifo";
+    assert_eq!(arns(None).unwrap().topic(arn).unwrap(), arn);
+    let named = arns(Some("123456789012")).unwrap().topic("transfers.fifo").unwrap();
+    assert_eq!(named, "arn:aws-cn:sns:cn-north-1:123456789012:transfers.fifo");
+    assert!(arns(None).unwrap().topic("transfers.fifo").is_err());
+    assert!(arns(Some("123456789012")).unwrap().topic("transfers").unwrap_err().contains(".fifo"));
+    assert!(arns(Some("12345")).is_err());
+}

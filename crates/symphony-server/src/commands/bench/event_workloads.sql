@@ -1,0 +1,68 @@
+-- The event lane's workloads: ten events of each of 20,000 keys, about 450 bytes each.
+CREATE TABLE bench.event_source AS
+SELECT g AS n, jsonb_build_object(
+           'envelope', jsonb_build_object('v', 1, 'eventId', gen_random_uuid(), 'occurredAt', '2026-11-15T12:00:00.123Z', 'tenantId', 'tnt_123',
+               'type', 'events.transfers.submitted.usdc'),
+           'key', jsonb_build_object('transferId', 'tr_' || g % 20000),
+           'payload', jsonb_build_object('transferId', 'tr_' || g % 20000, 'status', 'submitted', 'value', '1234.56', 'currency', 'USD',
+               'source', 'acct_' || g, 'target', 'acct_' || g + 1, 'pad', repeat('x', 60))) AS event
+  FROM generate_series(0, 199999) g;
+CREATE INDEX ON bench.event_source (n);
+
+CREATE PROCEDURE bench.enqueue_events(lo INT, hi INT) LANGUAGE plpgsql AS $$
+DECLARE i INT := lo; e JSONB[];
+BEGIN
+    WHILE i < hi LOOP
+        SELECT array_agg(event ORDER BY n) INTO e FROM bench.event_source WHERE n >= i AND n < i + 500 AND n < hi;
+        PERFORM * FROM public.enqueue_event_outbox_batch(e);
+        COMMIT;
+        i := i + 500;
+    END LOOP;
+END $$;
+
+CREATE PROCEDURE bench.enqueue_events_one_by_one(lo INT, hi INT) LANGUAGE plpgsql AS $$
+DECLARE i INT; e JSONB;
+BEGIN
+    FOR i IN lo .. hi - 1 LOOP
+        SELECT event INTO e FROM bench.event_source WHERE n = i;
+        PERFORM * FROM public.enqueue_event_outbox(e);
+        COMMIT;
+    END LOOP;
+END $$;
+
+-- One key's head FAILED, and so many behind it, passed by the windows once.
+CREATE PROCEDURE bench.block_key(behind INT) LANGUAGE plpgsql AS $$
+DECLARE b SMALLINT[]; p BIGINT[]; t UUID[]; i INT := 0;
+BEGIN
+    WHILE i <= behind LOOP
+        PERFORM * FROM public.enqueue_event_outbox_batch(ARRAY(
+            SELECT jsonb_build_object('envelope', jsonb_build_object('v', 1, 'eventId', gen_random_uuid(), 'occurredAt', '2026-11-15T12:00:00Z',
+                       'tenantId', 't', 'type', 'a.b'), 'key', '{"k": "blocked"}'::jsonb, 'payload', '{}'::jsonb)
+              FROM generate_series(i, LEAST(i + 1999, behind))));
+        IF i = 0 THEN
+            SELECT array_agg(bucket), array_agg(log_position), array_agg(lease_token) INTO b, p, t
+              FROM public.claim_event_outbox_batch(1, 'bench', 60);
+            PERFORM * FROM public.complete_event_outbox_attempts('bench', b, p, t, ARRAY['FAILED']);
+        END IF;
+        COMMIT;
+        i := i + 2000;
+    END LOOP;
+    PERFORM * FROM public.claim_event_outbox_batch(4096, 'bench', 60, 1, 4096);
+    COMMIT;
+END $$;
+
+-- Claim 500, complete 500, until `events` have been completed by this worker or nothing is left.
+CREATE PROCEDURE bench.drain_events(p_worker TEXT, events INT) LANGUAGE plpgsql AS $$
+DECLARE b SMALLINT[]; p BIGINT[]; t UUID[]; done INT := 0; n INT;
+BEGIN
+    WHILE done < events LOOP
+        SELECT array_agg(bucket), array_agg(log_position), array_agg(lease_token), count(*) INTO b, p, t, n
+          FROM public.claim_event_outbox_batch(500, p_worker, 60, 8, 500);
+        COMMIT;
+        EXIT WHEN n = 0;
+        PERFORM * FROM public.complete_event_outbox_attempts(p_worker, b, p, t, array_fill('DISPATCHED'::text, ARRAY[n]),
+            array_fill('main/transfers'::text, ARRAY[n]), array_fill('REF123'::text, ARRAY[n]), NULL, NULL, array_fill(3, ARRAY[n]));
+        COMMIT;
+        done := done + n;
+    END LOOP;
+END $$;

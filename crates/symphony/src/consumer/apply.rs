@@ -1,0 +1,148 @@
+//! What is done with one event: by a handler inside a transaction with the inbox, or by anything else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::PgConnection;
+
+use super::Received;
+use crate::db::{ActsAs, DbError, Inbox};
+
+/// Applies events; the loop does not care how.
+#[async_trait]
+pub trait Apply: Send + Sync + 'static {
+    /// Apply one event, or find that it was applied before. After `Ok` its message is acknowledged.
+    async fn apply(&self, received: &Received) -> Result<Applied, ApplyError>;
+}
+
+/// What became of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Applied {
+    /// Its effects were made.
+    Now,
+    /// They had been made before.
+    Before,
+}
+
+/// Why an event was not applied. Texts never repeat the payload: they are logged and kept beside dead letters.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    /// Try again later, a bounded number of times.
+    #[error("{0}")]
+    Again(String),
+    /// It can never be applied: dead-letter it at once.
+    #[error("{0}")]
+    Reject(String),
+    /// Nothing is wrong with the event: what it is applied to is away. Receiving pauses, and this does not count
+    /// as a try.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+impl From<DbError> for ApplyError {
+    fn from(error: DbError) -> Self {
+        // Messages of statements that are not ours may repeat values; codes never do.
+        let what = format!("the database said {}", error.code());
+        match &error {
+            DbError::Unreachable { .. } => Self::Unavailable(what),
+            error if error.is_mended_by_an_operator() => Self::Unavailable(what),
+            DbError::Refused { sqlstate, .. } if error.is_passing() => {
+                Self::Unavailable(format!("the database said {sqlstate}"))
+            }
+            DbError::Refused { sqlstate, .. } => {
+                Self::Again(format!("the database refused a statement: SQLSTATE {sqlstate}"))
+            }
+            // An unknown COMMIT too: whether it was applied is what the inbox tells at the next delivery.
+            _ => Self::Again(what),
+        }
+    }
+}
+
+impl From<sqlx::Error> for ApplyError {
+    fn from(error: sqlx::Error) -> Self {
+        DbError::from(error).into()
+    }
+}
+
+/// What a program does with an event, inside the transaction that also holds the inbox row.
+///
+/// Write through the connection only, and neither commit nor roll back: effects elsewhere (an HTTP call, another database)
+/// are not undone when the transaction is. An SQL error that is passed over in silence makes the whole event fail.
+#[async_trait]
+pub trait Handler: Send + Sync + 'static {
+    /// Make the event's effects.
+    async fn handle(
+        &self,
+        received: &Received,
+        connection: &mut PgConnection,
+    ) -> Result<(), ApplyError>;
+
+    /// A key of the consumer's own domain, at most 255 characters: of all events that share one, the first is applied.
+    fn dedupe_key(&self, _received: &Received) -> Option<String> {
+        None
+    }
+}
+
+/// Applies each event once: inbox row and effects in one transaction.
+pub struct InboxApply {
+    consumer: String,
+    handler: Arc<dyn Handler>,
+    inbox: Inbox,
+    acts_as: ActsAs,
+    timeout: Duration,
+}
+
+impl InboxApply {
+    /// Under this name, with this handler, which may take this long.
+    pub fn new(
+        consumer: String,
+        handler: Arc<dyn Handler>,
+        inbox: Inbox,
+        acts_as: ActsAs,
+        timeout: Duration,
+    ) -> Self {
+        Self { consumer, handler, inbox, acts_as, timeout }
+    }
+}
+
+impl std::fmt::Debug for InboxApply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InboxApply").field("consumer", &self.consumer).finish_non_exhaustive()
+    }
+}
+
+/// How much longer than the handler may take a transaction may rest before the server ends it.
+const REST_MARGIN: Duration = Duration::from_secs(5);
+
+#[async_trait]
+impl Apply for InboxApply {
+    async fn apply(&self, received: &Received) -> Result<Applied, ApplyError> {
+        let work = async {
+            let mut transaction =
+                self.inbox.begin(self.acts_as, self.timeout + REST_MARGIN).await?;
+            let key = self.handler.dedupe_key(received);
+            let connection = transaction.connection();
+            let event_id = received.event.event_id();
+            if !Inbox::record(connection, &self.consumer, event_id, key.as_deref()).await? {
+                transaction.rollback().await?;
+                return Ok(None);
+            }
+            self.handler.handle(received, transaction.connection()).await?;
+            Ok::<_, ApplyError>(Some(transaction))
+        };
+        // COMMIT is not cut off: it has its own way of finding out what became of it.
+        match tokio::time::timeout(self.timeout, work).await {
+            Err(_elapsed) => Err(ApplyError::Again(format!(
+                "the handler took longer than {} ms: raise handler_timeout or make it faster",
+                self.timeout.as_millis()
+            ))),
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(None)) => Ok(Applied::Before),
+            Ok(Ok(Some(transaction))) => {
+                transaction.commit_written().await?;
+                Ok(Applied::Now)
+            }
+        }
+    }
+}

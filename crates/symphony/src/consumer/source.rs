@@ -1,0 +1,123 @@
+//! What a bus must be able to do for its consumers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+/// Where messages come from. A message is hidden from others while it is in hand; what is neither acknowledged nor
+/// given back comes again by itself.
+#[async_trait]
+pub trait Source: Send + Sync + 'static {
+    /// What the loop must know to use this source well.
+    fn terms(&self) -> &SourceTerms;
+
+    /// Wait for messages, some seconds at most, and take up to this many. May be dropped while it waits: what it had
+    /// already taken comes again.
+    async fn receive(&self, max: usize) -> Result<Vec<Delivery>, SourceError>;
+
+    /// It was applied: never deliver it again.
+    async fn acknowledge(&self, delivery: &Delivery) -> Result<(), SourceError>;
+
+    /// They are still being worked on: hide each for another [`SourceTerms::visibility`], from now.
+    async fn extend(&self, deliveries: &[Arc<Delivery>]) -> Result<(), SourceError>;
+
+    /// It could not be applied: deliver it again, not before this delay.
+    async fn leave(&self, delivery: &Delivery, delay: Duration) -> Result<(), SourceError>;
+
+    /// It can never be applied: put it where a person finds it, with the reason, and never deliver it again.
+    async fn dead_letter(
+        &self,
+        delivery: &Delivery,
+        reason: &DeadLetterReason,
+    ) -> Result<DeadLettered, SourceError>;
+}
+
+/// What a source promises.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceTerms {
+    /// How long a message stays hidden after it was received or extended. At least twice the handler's 99th
+    /// percentile; it is extended every third of it.
+    pub visibility: Duration,
+    /// At most this many messages in one call.
+    pub batch_max: usize,
+    /// The broker itself holds back later messages of a group while an earlier one is not acknowledged (SQS FIFO).
+    /// If not, the loop does what one process can.
+    pub keeps_group_order: bool,
+    /// The broker dead-letters by itself when a message was received this often.
+    pub broker_receives_max: Option<u32>,
+}
+
+/// One message in hand.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    /// The source's own handle of this delivery.
+    pub receipt: String,
+    /// The bus's id of the message, the same at each delivery.
+    pub message_id: String,
+    /// What order is kept within, if the bus says so; else the event's key.
+    pub group: Option<String>,
+    /// Its place on the bus: rises within a group. Looked at only where the broker does not keep the order itself.
+    pub order: u128,
+    /// How often it was delivered, this time included.
+    pub receives: u32,
+    /// Its place in the producer's log, if the message says so.
+    pub position: Option<i64>,
+    /// The message itself.
+    pub body: Vec<u8>,
+}
+
+/// A bus did not do what it was asked to.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct SourceError {
+    /// In words, without anything of a message.
+    pub message: String,
+}
+
+impl SourceError {
+    /// In these words.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into() }
+    }
+}
+
+/// Why a message is dead-lettered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetterReason {
+    /// Which kind.
+    pub code: ReasonCode,
+    /// In words, without anything of the payload.
+    pub message: String,
+}
+
+/// The kinds of reasons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReasonCode {
+    /// It is not an event.
+    Poison,
+    /// The handler can never apply it.
+    Rejected,
+    /// All its tries failed.
+    Exhausted,
+}
+
+impl ReasonCode {
+    /// As it is written beside the dead letter.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Poison => "POISON",
+            Self::Rejected => "REJECTED",
+            Self::Exhausted => "RECEIVES_EXHAUSTED",
+        }
+    }
+}
+
+/// What became of a dead letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeadLettered {
+    /// It is where a person finds it, and will not be delivered again.
+    Moved,
+    /// Nothing but the broker may move it, and does so when it was received often enough.
+    LeftToBroker,
+}

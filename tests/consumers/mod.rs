@@ -1,0 +1,7 @@
+//! Consumers: effects once, order within a key, dead letters; with real brokers.
+
+mod boundaries;
+mod command;
+mod effects;
+mod ground;
+mod inbox;
