@@ -100,7 +100,7 @@ pub(super) const REDRIVE_HELP: &str = "A payment becomes a new item with a new k
      again under the same event id, in its place in its key.\n\nExamples:\n  \
      symphony redrive inv-1 --reason 'account was corrected'\n  \
      symphony redrive --event-id 5f0c6f3e-8d1b-4c63-9a0e-2f1d7c3b5a91 --reason 'topic exists now'\n  \
-     symphony redrive --event-type 'events.transfers.*' --error-code NO_SUCH_TOPIC --since 2h --reason 'topic exists now'\n  \
+     symphony redrive --event-type 'events.transfers.*' --error-code RETRY_CEILING --since 2h --reason 'topic exists now'\n  \
      symphony redrive --sent --key tr_123 --reason 'consumer lost its data'\n\n\
      A bus that deduplicates (SNS FIFO: 300 seconds) swallows a repeated event id without a word. So an event waits until \
      --dedup-window has passed since its last attempt; the answer says until when. Later events of its key wait behind it.";
