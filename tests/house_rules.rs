@@ -114,11 +114,11 @@ fn the_contract_pages_name_every_public_function_with_its_arguments() {
     let pages = ["docs/CONTRACT.md", "docs/CONTRACT_EVENTS.md"]
         .map(|page| fs::read_to_string(root().join(page)).unwrap());
     for call in symphony::db::calls::ALL {
-        let section = pages
+        let (_, rest) = pages
             .iter()
             .find_map(|page| page.split_once(&format!("\n### `{}`\n", call.function)))
-            .map(|(_, rest)| rest.split("\n### ").next().unwrap())
             .unwrap_or_else(|| panic!("no page of the contract has {}", call.function));
+        let section = rest.split("\n### ").next().unwrap();
         for argument in call
             .arguments
             .split(", ")
