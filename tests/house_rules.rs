@@ -110,28 +110,33 @@ fn every_error_code_has_a_page() {
 }
 
 #[test]
-fn the_contract_page_names_every_public_function_with_its_arguments() {
-    let page = fs::read_to_string(root().join("docs/CONTRACT.md")).unwrap();
+fn the_contract_pages_name_every_public_function_with_its_arguments() {
+    let pages = ["docs/CONTRACT.md", "docs/CONTRACT_EVENTS.md"]
+        .map(|page| fs::read_to_string(root().join(page)).unwrap());
     for call in symphony::db::calls::ALL {
-        assert!(
-            page.contains(&format!("`{}`", call.function)),
-            "docs/CONTRACT.md lacks {}",
-            call.function
-        );
+        let (_, rest) = pages
+            .iter()
+            .find_map(|page| page.split_once(&format!("\n### `{}`\n", call.function)))
+            .unwrap_or_else(|| panic!("no page of the contract has {}", call.function));
+        let section = rest.split("\n### ").next().unwrap();
         for argument in call
             .arguments
             .split(", ")
             .filter_map(|argument| argument.split(' ').next())
             .filter(|a| a.starts_with("p_"))
         {
-            let section = page.split(&format!("`{}`", call.function)).nth(1).unwrap();
-            let section = section.split("\n### ").next().unwrap();
             assert!(
-                section.contains(argument),
-                "docs/CONTRACT.md: {} lacks {argument}",
+                section.contains(&format!("`{argument}`")),
+                "the contract of {} lacks {argument}",
                 call.function
             );
         }
+        if call.function.contains("event_outbox") {
+            assert!(section.contains("```\n"), "{} lacks an example", call.function);
+        }
+    }
+    for page in ["CONTRACT.md", "CONTRACT_EVENTS.md"] {
+        assert!(pages.iter().any(|other| other.contains(&format!("]({page}"))), "link to {page}");
     }
 }
 

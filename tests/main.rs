@@ -28,6 +28,7 @@ mod conformance;
 mod consumers;
 mod engine;
 mod enqueue;
+mod event_commands;
 mod events;
 mod fifo;
 mod fifo_acts;

@@ -1,17 +1,21 @@
 //! What can be asked of `symphony`: every command, option and default, defined and validated here.
 
+mod acts;
 mod bench;
 mod consume;
+mod events;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use acts::{ActOptions, ItemAct, Resolve, ResolveAs, SwitchTarget};
 pub use bench::{
     Bench, BenchEvents, BenchIdle, BenchRun, BenchSql, EventWorkload, WorkerWorkload, Workload,
 };
 pub use consume::{Consume, SourceName};
+pub use events::{DEDUP_WINDOW_SECONDS, DlqLane, EnqueueEvent, Redrive, Skip};
 
 /// A money-grade transactional outbox for PostgreSQL.
 #[derive(Debug, Parser)]
@@ -22,7 +26,7 @@ pub use consume::{Consume, SourceName};
     long_about = "Symphony carries out what a service committed: payments to rails, once, with a ledger nobody can \
                   rewrite.\n\nWithout --database-url it runs a private PostgreSQL of its own.",
     after_help = "Try:\n  symphony demo                       the tour\n  symphony up                         try it: everything in one process\n  symphony migrate                    install the schema\n  \
-                  symphony enqueue payment --help     ask for a payment\n  symphony status                     lanes at a glance\n  \
+                  symphony enqueue payment --help     ask for a payment\n  symphony enqueue event --help       tell an event\n  symphony status                     lanes at a glance\n  \
                   symphony dlq list                   what waits for a person\n  \
                   symphony doctor                     is everything as declared?"
 )]
@@ -96,17 +100,21 @@ pub enum Command {
     /// Hand events from a queue to a program on this machine, which answers 2xx when it has applied them
     Consume(Consume),
     /// Lanes at a glance
+    #[command(after_help = events::STATUS_HELP)]
     Status {
         /// Refresh every second until Ctrl-C
         #[arg(long)]
         watch: bool,
     },
-    /// The life of one item, event by event
+    /// The life of one payment or one event, outcome by outcome
+    #[command(
+        after_help = "Examples:\n  symphony show inv-1\n  symphony show 5f0c6f3e-8d1b-4c63-9a0e-2f1d7c3b5a91 --json"
+    )]
     Show {
-        /// An outbox id or an instruction id
+        /// A payment's outbox or instruction id, or an event id
         id: String,
     },
-    /// What waits for a person: parked and failed items
+    /// What waits for a person: parked and failed payments, failed events
     Dlq {
         /// What.
         #[command(subcommand)]
@@ -118,17 +126,19 @@ pub enum Command {
     Release(ItemAct),
     /// Settle a parked item by what you have found out
     Resolve(Resolve),
-    /// Try a FAILED payment again, as a new item with a new key to the rail
-    Redrive(ItemAct),
-    /// Let a FIFO lane go on past its head
+    /// Try a FAILED payment again, or publish events again
+    #[command(after_help = events::REDRIVE_HELP)]
+    Redrive(Redrive),
+    /// Let a FIFO lane go on past its head, or a key past its FAILED event
+    #[command(after_help = events::SKIP_HELP)]
     Skip(Skip),
-    /// Stop claiming from the lane, a rail or a participant
+    /// Stop claiming from a lane, a rail or a participant
     Pause {
         /// What.
         #[command(subcommand)]
         what: SwitchTarget,
     },
-    /// Claim again from the lane, a rail or a participant
+    /// Claim again from a lane, a rail or a participant
     Resume {
         /// What.
         #[command(subcommand)]
@@ -247,6 +257,9 @@ pub enum Enqueue {
                             {\"instruction_id\": …, \"participant_id\": …, \"idempotency_key\": …, \"rail_type\": …, \"payload\": {…}}."
     )]
     Payment(EnqueuePayment),
+    /// Tell one event, or many from a file
+    #[command(after_help = events::ENQUEUE_HELP)]
+    Event(EnqueueEvent),
 }
 
 /// Options of `enqueue payment`.
@@ -275,126 +288,32 @@ pub struct EnqueuePayment {
     pub lines: Option<PathBuf>,
 }
 
-/// Who acts and why. Without --yes an act is a dry run.
-#[derive(Debug, Clone, Args)]
-pub struct ActOptions {
-    /// Why; kept in the ledger, so no account numbers
-    #[arg(long)]
-    pub reason: String,
-    /// Who you are [default: $SUDO_USER, else $USER]
-    #[arg(long, value_name = "NAME")]
-    pub actor: Option<String>,
-    /// Do it; without this, only say what would change
-    #[arg(long)]
-    pub yes: bool,
-}
-
-/// Options of an act on one item.
-#[derive(Debug, Clone, Args)]
-pub struct ItemAct {
-    /// An outbox id, or an instruction id that has one item
-    pub id: String,
-    /// Who and why.
-    #[command(flatten)]
-    pub act: ActOptions,
-    /// The second person, where one is needed
-    #[arg(long, value_name = "NAME")]
-    pub approver: Option<String>,
-}
-
-/// Options of `resolve`.
-#[derive(Debug, Clone, Args)]
-#[command(
-    after_help = "  --as dispatched  the money moved; --reference is the proof\n  --as failed      it did not move and shall not\n  \
-                        --as retry       it did not move and shall be sent; nothing will be inquired first: be sure"
-)]
-pub struct Resolve {
-    /// What became of it
-    #[arg(long = "as", value_enum, value_name = "OUTCOME")]
-    pub outcome: ResolveAs,
-    /// The rail's reference, the proof that the money moved
-    #[arg(long, required_if_eq("outcome", "dispatched"))]
-    pub reference: Option<String>,
-    /// The item, who and why.
-    #[command(flatten)]
-    pub item: ItemAct,
-}
-
-/// What became of a parked item.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ResolveAs {
-    /// The money moved
-    Dispatched,
-    /// It did not move and shall not
-    Failed,
-    /// It did not move and shall be sent
-    Retry,
-}
-
-/// Options of `skip`.
-#[derive(Debug, Clone, Args)]
-pub struct Skip {
-    /// The lane's participant
-    #[arg(long, value_name = "ID")]
-    pub participant: String,
-    /// The lane's rail
-    #[arg(long, value_name = "NAME")]
-    pub rail: String,
-    /// Who and why.
-    #[command(flatten)]
-    pub act: ActOptions,
-    /// The second person, where one is needed
-    #[arg(long, value_name = "NAME")]
-    pub approver: Option<String>,
-}
-
-/// What to pause or resume.
-#[derive(Debug, Clone, Subcommand)]
-pub enum SwitchTarget {
-    /// All payments
-    Lane {
-        /// Who and why.
-        #[command(flatten)]
-        act: ActOptions,
-    },
-    /// One rail
-    Rail {
-        /// The rail
-        name: String,
-        /// Who and why.
-        #[command(flatten)]
-        act: ActOptions,
-    },
-    /// One participant
-    Participant {
-        /// The participant
-        id: String,
-        /// Who and why.
-        #[command(flatten)]
-        act: ActOptions,
-    },
-}
-
 /// What of the dead letters.
 #[derive(Debug, Subcommand)]
 pub enum Dlq {
     /// List what waits for a person, longest first, with the command to type next
+    #[command(
+        after_help = "Examples:\n  symphony dlq list\n  symphony dlq list --lane events --json"
+    )]
     List(DlqList),
 }
 
 /// Options of `dlq list`.
 #[derive(Debug, Clone, Args)]
 pub struct DlqList {
-    /// Only parked items
+    /// Only this lane's [default: both]
+    #[arg(long, value_enum)]
+    pub lane: Option<DlqLane>,
+    /// Only parked payments
     #[arg(long, conflicts_with = "failed")]
     pub parked: bool,
-    /// Only FAILED items that nobody has redriven
+    /// Only FAILED payments and events that nobody has redriven
     #[arg(long)]
     pub failed: bool,
-    /// Only this rail's
+    /// Only this rail's payments
     #[arg(long, value_name = "NAME")]
     pub rail: Option<String>,
-    /// At most so many
+    /// At most so many of each lane
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub limit: u32,
 }

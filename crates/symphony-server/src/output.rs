@@ -23,6 +23,13 @@ impl Failure {
         Self { message: message.into(), code: None }
     }
 
+    /// The same, with the code whose page explains more.
+    #[must_use]
+    pub fn with_code(mut self, code: &str) -> Self {
+        self.code = Some(code.to_owned());
+        self
+    }
+
     /// The same with other words for things: a person at a shell knows `--reason`, not `p_reason`.
     #[must_use]
     pub fn reworded(mut self, words: &[(&str, &str)]) -> Self {
@@ -90,6 +97,16 @@ pub fn table<const N: usize>(
     }
     // The preset pads every line on the right, and the first column on the left.
     table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// How long something has lasted, or lasts.
+pub fn length(seconds: i64) -> String {
+    match seconds {
+        ..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} d", seconds / 86_400),
+    }
 }
 
 /// What others wrote, for a terminal: a control character would act on it, so it is shown as a mark.

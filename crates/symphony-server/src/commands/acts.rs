@@ -6,21 +6,22 @@ use serde::Serialize;
 use symphony::db::{ActAnswer, Auditor, DbError, FoundItem, Operator, SwitchAnswer};
 use symphony::domain::{Act, OutboxId, Resolution, Switch};
 
-use crate::cli::{ActOptions, Global, ItemAct, Resolve, ResolveAs, Skip, SwitchTarget};
+use super::event_acts;
+use crate::cli::{ActOptions, Global, ItemAct, Redrive, Resolve, ResolveAs, Skip, SwitchTarget};
 use crate::output::{self, Failure};
 use crate::server::Server;
 
 /// An act in words: what would be done, and what was done.
-struct Verb {
-    would: &'static str,
+pub(super) struct Verb {
+    pub(super) would: &'static str,
     done: &'static str,
 }
 
 const PARK: Verb = Verb { would: "park", done: "parked" };
 const RELEASE: Verb = Verb { would: "release", done: "released" };
 const RESOLVE: Verb = Verb { would: "resolve", done: "resolved" };
-const REDRIVE: Verb = Verb { would: "redrive", done: "redriven" };
-const SKIP: Verb = Verb { would: "skip", done: "skipped" };
+pub(super) const REDRIVE: Verb = Verb { would: "redrive", done: "redriven" };
+pub(super) const SKIP: Verb = Verb { would: "skip", done: "skipped" };
 const PAUSE: Verb = Verb { would: "pause", done: "paused" };
 const RESUME: Verb = Verb { would: "resume", done: "resumed" };
 
@@ -71,10 +72,21 @@ pub(super) async fn resolve(global: &Global, options: &Resolve) -> Result<ExitCo
     .await
 }
 
-pub(super) async fn redrive(global: &Global, options: &ItemAct) -> Result<ExitCode, Failure> {
+pub(super) async fn redrive(global: &Global, options: &Redrive) -> Result<ExitCode, Failure> {
+    let Some(id) = &options.id else { return event_acts::redrive(global, options).await };
+    if event_acts::names_events(options) {
+        return Err(Failure::new(
+            "name a payment by its id, or events by --event-id or a filter: not both at once",
+        ));
+    }
     let act = act_of(&options.act, options.approver.as_ref())?;
     as_operator(global, async |operator| {
-        let item = one_item(&operator.reader(), &options.id).await?;
+        let item = match one_item(&operator.reader(), id).await {
+            Err(failure) => {
+                return Err(event_acts::is_it_an_event(&operator, id).await?.unwrap_or(failure));
+            }
+            Ok(item) => item,
+        };
         let answer = operator.redrive(item.outbox_id, &act).await.map_err(in_options)?;
         let becomes = match (answer.redriven_as, answer.sequence_id) {
             (Some(new), Some(number)) => {
@@ -90,11 +102,16 @@ pub(super) async fn redrive(global: &Global, options: &ItemAct) -> Result<ExitCo
 
 pub(super) async fn skip(global: &Global, options: &Skip) -> Result<ExitCode, Failure> {
     let act = act_of(&options.act, options.approver.as_ref())?;
+    if let Some(event) = options.event_id {
+        return event_acts::skip(global, event, &act).await;
+    }
+    let (Some(participant), Some(rail)) = (&options.participant, &options.rail) else {
+        return Err(Failure::new(
+            "name the lane by --participant and --rail, or an event by --event-id",
+        ));
+    };
     as_operator(global, async |operator| {
-        let answer = operator
-            .skip_head(&options.participant, &options.rail, &act)
-            .await
-            .map_err(in_options)?;
+        let answer = operator.skip_head(participant, rail, &act).await.map_err(in_options)?;
         let becomes = if answer.state_before == "FAILED" {
             "it stays FAILED, and its lane goes on".to_owned()
         } else {
@@ -106,8 +123,8 @@ pub(super) async fn skip(global: &Global, options: &Skip) -> Result<ExitCode, Fa
         let target = format!(
             "{} (participant {}, rail {})",
             answer.outbox_id,
-            output::plain(&options.participant),
-            output::plain(&options.rail)
+            output::plain(participant),
+            output::plain(rail)
         );
         tell(global, &SKIP, answer.dry_run, &answer, &target, &becomes)
     })
@@ -117,7 +134,11 @@ pub(super) async fn skip(global: &Global, options: &Skip) -> Result<ExitCode, Fa
 pub(super) async fn pause(global: &Global, target: &SwitchTarget) -> Result<ExitCode, Failure> {
     let (switch, act, name) = switch_of(target)?;
     as_operator(global, async |operator| {
-        let answer = operator.pause(&switch, &act).await.map_err(in_options)?;
+        let answer = match switch {
+            Target::Payments(switch) => operator.pause(&switch, &act).await,
+            Target::Events => operator.switch_events(true, &act).await,
+        }
+        .map_err(in_options)?;
         tell_switch(global, &PAUSE, &name, &answer)
     })
     .await
@@ -126,7 +147,11 @@ pub(super) async fn pause(global: &Global, target: &SwitchTarget) -> Result<Exit
 pub(super) async fn resume(global: &Global, target: &SwitchTarget) -> Result<ExitCode, Failure> {
     let (switch, act, name) = switch_of(target)?;
     as_operator(global, async |operator| {
-        let answer = operator.resume(&switch, &act).await.map_err(in_options)?;
+        let answer = match switch {
+            Target::Payments(switch) => operator.resume(&switch, &act).await,
+            Target::Events => operator.switch_events(false, &act).await,
+        }
+        .map_err(in_options)?;
         tell_switch(global, &RESUME, &name, &answer)
     })
     .await
@@ -159,7 +184,7 @@ pub(super) fn actor(given: Option<&String>) -> Result<String, Failure> {
         .ok_or_else(|| Failure::new("nobody is named as acting: add --actor NAME"))
 }
 
-fn act_of(options: &ActOptions, approver: Option<&String>) -> Result<Act, Failure> {
+pub(super) fn act_of(options: &ActOptions, approver: Option<&String>) -> Result<Act, Failure> {
     Ok(Act {
         actor: actor(options.actor.as_ref())?,
         reason: options.reason.clone(),
@@ -168,18 +193,27 @@ fn act_of(options: &ActOptions, approver: Option<&String>) -> Result<Act, Failur
     })
 }
 
-fn switch_of(target: &SwitchTarget) -> Result<(Switch, Act, String), Failure> {
+/// What is paused or resumed.
+enum Target {
+    Payments(Switch),
+    Events,
+}
+
+fn switch_of(target: &SwitchTarget) -> Result<(Target, Act, String), Failure> {
     Ok(match target {
         SwitchTarget::Lane { act } => {
-            (Switch::Lane, act_of(act, None)?, "the payment lane".to_owned())
+            (Target::Payments(Switch::Lane), act_of(act, None)?, "the payment lane".to_owned())
+        }
+        SwitchTarget::Events { act } => {
+            (Target::Events, act_of(act, None)?, "the event lane".to_owned())
         }
         SwitchTarget::Rail { name, act } => (
-            Switch::Rail(name.clone()),
+            Target::Payments(Switch::Rail(name.clone())),
             act_of(act, None)?,
             format!("rail {}", output::plain(name)),
         ),
         SwitchTarget::Participant { id, act } => (
-            Switch::Participant(id.clone()),
+            Target::Payments(Switch::Participant(id.clone())),
             act_of(act, None)?,
             format!("participant {}", output::plain(id)),
         ),
@@ -198,6 +232,8 @@ pub(super) fn in_options(error: DbError) -> Failure {
         ("p_fifo", "--fifo"),
         ("p_on_failed", "--on-failed"),
         ("p_marks_sending", "--marks-sending"),
+        ("p_dedup_window_seconds", "--dedup-window"),
+        ("p_resend_sent", "--sent"),
     ])
 }
 
@@ -267,7 +303,7 @@ struct Told<'a, T> {
     answer: &'a T,
 }
 
-fn tell<T: Serialize>(
+pub(super) fn tell<T: Serialize>(
     global: &Global,
     verb: &Verb,
     dry_run: bool,

@@ -2,21 +2,32 @@
 
 use std::process::ExitCode;
 
+use chrono::Utc;
 use serde::Serialize;
-use symphony::db::{Operator, WaitingItem, WaitingQuery};
+use symphony::db::{EventFilter, FoundEvent, Operator, WaitingItem, WaitingQuery};
 
-use crate::cli::{DlqList, Global};
+use crate::cli::{DlqLane, DlqList, Global};
 use crate::output::{self, Failure};
 
 pub(super) async fn run(global: &Global, options: &DlqList) -> Result<ExitCode, Failure> {
     super::acts::as_operator(global, async |operator| list(global, options, &operator).await).await
 }
 
+/// What waits, with what to type next.
 #[derive(Serialize)]
-struct Line {
+struct Line<T> {
+    lane: &'static str,
     #[serde(flatten)]
-    item: WaitingItem,
+    item: T,
     next_command: String,
+}
+
+/// One after the other, for scripts.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Either {
+    Payment(Line<WaitingItem>),
+    Event(Line<FoundEvent>),
 }
 
 async fn list(
@@ -24,6 +35,45 @@ async fn list(
     options: &DlqList,
     operator: &Operator,
 ) -> Result<ExitCode, Failure> {
+    let about_payments = options.parked || options.rail.is_some();
+    if about_payments && options.lane == Some(DlqLane::Events) {
+        return Err(Failure::new(
+            "--parked and --rail are about payments: leave out --lane events",
+        ));
+    }
+    let (payments, more_payments) = if options.lane == Some(DlqLane::Events) {
+        (Vec::new(), false)
+    } else {
+        waiting_payments(options, operator).await?
+    };
+    let (events, more_events) = if options.lane == Some(DlqLane::Payments) || about_payments {
+        (Vec::new(), false)
+    } else {
+        failed_events(options, operator).await?
+    };
+    if global.json {
+        let payments = payments.into_iter().map(Either::Payment);
+        let lines: Vec<Either> = payments.chain(events.into_iter().map(Either::Event)).collect();
+        output::json(&lines)?;
+    } else if payments.is_empty() && events.is_empty() {
+        output::print("nothing waits for a person\n")?;
+    } else {
+        let mut tables = Vec::new();
+        if !payments.is_empty() {
+            tables.push(render(&payments, more_payments));
+        }
+        if !events.is_empty() {
+            tables.push(render_events(&events, more_events));
+        }
+        output::print(&tables.join("\n"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn waiting_payments(
+    options: &DlqList,
+    operator: &Operator,
+) -> Result<(Vec<Line<WaitingItem>>, bool), Failure> {
     let query = WaitingQuery {
         parked: !options.failed,
         failed: !options.parked,
@@ -31,18 +81,35 @@ async fn list(
         // One more than asked for, to know whether there are more.
         limit: i64::from(options.limit) + 1,
     };
-    let mut items = operator.reader().waiting(query).await?;
-    let limit = usize::try_from(options.limit).unwrap_or(usize::MAX);
-    let more = items.len() > limit;
-    items.truncate(limit);
-    let lines: Vec<Line> =
-        items.into_iter().map(|item| Line { next_command: next_command(&item), item }).collect();
-    if global.json {
-        output::json(&lines)?;
-    } else {
-        output::print(&render(&lines, more))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let items = operator.reader().waiting(query).await?;
+    let lines = items.into_iter().map(|item| Line {
+        lane: "payments",
+        next_command: next_command(&item),
+        item,
+    });
+    Ok(at_most(lines.collect(), options.limit))
+}
+
+async fn failed_events(
+    options: &DlqList,
+    operator: &Operator,
+) -> Result<(Vec<Line<FoundEvent>>, bool), Failure> {
+    let filter = EventFilter { limit: i64::from(options.limit) + 1, ..EventFilter::default() };
+    let events = operator.reader().find_events(&filter).await?;
+    let lines = events.into_iter().map(|item| Line {
+        lane: "events",
+        next_command: format!("symphony redrive --event-id {} --reason WHY", item.event_id),
+        item,
+    });
+    Ok(at_most(lines.collect(), options.limit))
+}
+
+/// So many, and whether there were more.
+fn at_most<T>(mut lines: Vec<T>, limit: u32) -> (Vec<T>, bool) {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let more = lines.len() > limit;
+    lines.truncate(limit);
+    (lines, more)
 }
 
 /// The safe next step. Where the money may have moved that is to look, never to send.
@@ -55,13 +122,10 @@ fn next_command(item: &WaitingItem) -> String {
     }
 }
 
-fn render(lines: &[Line], more: bool) -> String {
-    if lines.is_empty() {
-        return "nothing waits for a person\n".to_owned();
-    }
+fn render(lines: &[Line<WaitingItem>], more: bool) -> String {
     let mut text = output::table(
         ["id", "instruction", "participant", "rail", "state", "code", "for", "next"],
-        lines.iter().map(|Line { item, next_command }| {
+        lines.iter().map(|Line { item, next_command, .. }| {
             [
                 item.outbox_id.to_string(),
                 output::plain(&item.instruction_id),
@@ -69,34 +133,75 @@ fn render(lines: &[Line], more: bool) -> String {
                 output::plain(&item.rail_type),
                 state(item),
                 codes(item),
-                age(item.age_seconds),
+                output::length(item.age_seconds),
                 next_command.clone(),
             ]
         }),
     );
     let any = |of: fn(&WaitingItem) -> bool| lines.iter().any(|line| of(&line.item));
-    for (applies, advice) in [
-        (
-            any(|item| item.state == "PARKED" && (item.must_inquire || item.late_yes)),
-            "unknown: look, ask the rail, then: symphony resolve ID --as dispatched --reference REF | --as failed | --as retry",
-        ),
-        (
-            any(|item| item.blocks_its_lane),
-            "blocks its lane: redrive it, or let the lane go on: symphony skip --participant ID --rail NAME",
-        ),
-        (
-            any(|item| item.late_yes),
-            "late yes: a rail told a lost worker that it was executed; sending it again may pay twice",
-        ),
-        (more, "there are more: raise --limit, or choose by --rail, --parked or --failed"),
-    ] {
-        if applies {
+    advise(
+        &mut text,
+        &[
+            (
+                any(|item| item.state == "PARKED" && (item.must_inquire || item.late_yes)),
+                "unknown: look, ask the rail, then: symphony resolve ID --as dispatched --reference REF | --as failed | --as retry",
+            ),
+            (
+                any(|item| item.blocks_its_lane),
+                "blocks its lane: redrive it, or let the lane go on: symphony skip --participant ID --rail NAME",
+            ),
+            (
+                any(|item| item.late_yes),
+                "late yes: a rail told a lost worker that it was executed; sending it again may pay twice",
+            ),
+            (more, "there are more: raise --limit, or choose by --rail, --parked or --failed"),
+        ],
+    );
+    text
+}
+
+fn render_events(lines: &[Line<FoundEvent>], more: bool) -> String {
+    let now = Utc::now();
+    let mut text = output::table(
+        ["event", "type", "key", "state", "to", "code", "for", "next"],
+        lines.iter().map(|Line { item, next_command, .. }| {
+            [
+                item.event_id.to_string(),
+                output::plain(&item.event_type),
+                output::plain(&item.event_key),
+                if item.blocks_its_key { "FAILED, blocks its key" } else { "FAILED" }.to_owned(),
+                output::plain(item.destination.as_deref().unwrap_or_default()),
+                output::plain(item.error_code.as_deref().unwrap_or_default()),
+                output::length((now - item.ended_at).num_seconds()),
+                next_command.clone(),
+            ]
+        }),
+    );
+    advise(
+        &mut text,
+        &[
+            (
+                lines.iter().any(|line| line.item.blocks_its_key),
+                "blocks its key: redrive it, or let the key go on without it: symphony skip --event-id ID",
+            ),
+            (
+                lines.len() > 1,
+                "many of one cause: symphony redrive --error-code CODE --event-type 'TYPE.*' --reason WHY",
+            ),
+            (more, "there are more: raise --limit"),
+        ],
+    );
+    text
+}
+
+fn advise(text: &mut String, advice: &[(bool, &str)]) {
+    for (applies, advice) in advice {
+        if *applies {
             text.push_str("  ");
             text.push_str(advice);
             text.push('\n');
         }
     }
-    text
 }
 
 fn state(item: &WaitingItem) -> String {
@@ -120,13 +225,4 @@ fn codes(item: &WaitingItem) -> String {
         .map(|c| output::plain(c))
         .collect();
     codes.join(" / ")
-}
-
-fn age(seconds: i64) -> String {
-    match seconds {
-        ..120 => format!("{seconds} s"),
-        120..7_200 => format!("{} min", seconds / 60),
-        7_200..172_800 => format!("{} h", seconds / 3_600),
-        _ => format!("{} d", seconds / 86_400),
-    }
 }

@@ -11,6 +11,8 @@ mod demo;
 mod dlq;
 mod doctor;
 mod enqueue;
+mod enqueue_events;
+mod event_acts;
 mod guard;
 mod migrate;
 mod rail;
@@ -36,6 +38,9 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Migrate(options) => migrate::run(global, &options).await,
         Command::Enqueue { what: Enqueue::Payment(options) } => {
             enqueue::run(global, &options).await
+        }
+        Command::Enqueue { what: Enqueue::Event(options) } => {
+            enqueue_events::run(global, &options).await
         }
         Command::Consume(options) => consume::run(global, options).await,
         Command::Status { watch } => status::run(global, watch).await,

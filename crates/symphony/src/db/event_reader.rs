@@ -27,6 +27,8 @@ pub struct EventRecord {
     pub last_error: Option<String>,
     /// When it is tried next; `None` if an operator must act first, or it has ended.
     pub next_attempt: Option<DateTime<Utc>>,
+    /// The FAILED event that its key waits for: itself, or an earlier one.
+    pub blocked_by: Option<Uuid>,
     /// When it was committed.
     pub created_at: DateTime<Utc>,
     /// Its place in the log.
@@ -155,9 +157,16 @@ impl Auditor {
     /// The life of one event.
     pub async fn event_life(&self, event: Uuid) -> Result<Option<EventLife>, DbError> {
         let mut transaction = self.database.begin(self.role).await?;
+        // One snapshot for all of it: otherwise an outcome written between two reads would seem to come from nowhere.
+        sqlx::query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            .execute(transaction.connection())
+            .await?;
         let record: Option<EventRecord> = sqlx::query_as(
             "SELECT e.id AS event_id, e.\"eventType\" AS event_type, e.event_key, e.state, e.attempts, \
                     e.\"lastError\" AS last_error, nullif(e.next_attempt, 'infinity') AS next_attempt, \
+                    (SELECT f.event_id FROM public.event_outbox_blocked k \
+                       JOIN public.event_outbox_log f ON f.bucket = k.bucket AND f.position = k.failed_position \
+                      WHERE k.bucket = e.bucket AND k.event_key = e.event_key) AS blocked_by, \
                     e.\"createdAt\" AS created_at, e.log_position, e.event \
                FROM public.event_outbox_identities i \
                JOIN public.event_outbox e ON e.bucket = i.bucket AND e.log_position = i.position \
@@ -205,7 +214,7 @@ impl Auditor {
                                AND k.event_key = a.event_key AND k.failed_position = a.position) AS blocks_its_key \
                FROM public.event_outbox_attempts a \
                JOIN public.event_outbox_log l ON l.bucket = a.bucket AND l.position = a.position \
-              WHERE a.state = CASE WHEN $1 THEN 'DISPATCHED' ELSE 'FAILED' END::public.outbox_attempt_state \
+              WHERE ($1 AND a.state = 'DISPATCHED' OR NOT $1 AND a.state = 'FAILED') \
                 AND NOT EXISTS (SELECT FROM public.event_outbox_attempts later WHERE later.bucket = a.bucket \
                                    AND later.position = a.position AND later.redrive_no > a.redrive_no) \
                 AND NOT EXISTS (SELECT FROM public.event_outbox_waiting w WHERE w.bucket = a.bucket \

@@ -452,7 +452,7 @@ pub struct EventLaneSettings {
 }
 
 impl Operator {
-    /// Publish events again, under the same event ids; all of them or none.
+    /// Publish events again, under the same event ids; all of them or none. One answer each, in the order given.
     pub async fn redrive_events(
         &self,
         events: &[Uuid],
@@ -460,8 +460,16 @@ impl Operator {
         act: &Act,
     ) -> Result<Vec<EventRedriveAnswer>, DbError> {
         let mut transaction = self.database.begin(Role::Operator).await?;
-        let mut answers = Vec::with_capacity(events.len());
-        for event in events {
+        // In the order in which workers lock buckets, so that neither waits for the other in a circle.
+        let in_order: Vec<Uuid> = sqlx::query_scalar(
+            "SELECT t.event_id FROM unnest($1::uuid[]) t(event_id) \
+               LEFT JOIN public.event_outbox_identities i ON i.event_id = t.event_id ORDER BY i.bucket, i.position",
+        )
+        .bind(events)
+        .fetch_all(transaction.connection())
+        .await?;
+        let mut answers: Vec<EventRedriveAnswer> = Vec::with_capacity(events.len());
+        for event in in_order {
             answers.push(
                 sqlx::query_as(calls::REDRIVE_EVENT.sql)
                     .bind(event)
@@ -476,6 +484,8 @@ impl Operator {
             );
         }
         transaction.commit().await?;
+        answers
+            .sort_by_cached_key(|answer| events.iter().position(|event| *event == answer.event_id));
         Ok(answers)
     }
 

@@ -1,0 +1,96 @@
+//! The options of acts: who, why and on what.
+
+use clap::{Args, Subcommand, ValueEnum};
+
+/// Who acts and why. Without --yes an act is a dry run.
+#[derive(Debug, Clone, Args)]
+pub struct ActOptions {
+    /// Why; kept in the ledger, so no account numbers
+    #[arg(long)]
+    pub reason: String,
+    /// Who you are [default: $SUDO_USER, else $USER]
+    #[arg(long, value_name = "NAME")]
+    pub actor: Option<String>,
+    /// Do it; without this, only say what would change
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// Options of an act on one item.
+#[derive(Debug, Clone, Args)]
+pub struct ItemAct {
+    /// An outbox id, or an instruction id that has one item
+    pub id: String,
+    /// Who and why.
+    #[command(flatten)]
+    pub act: ActOptions,
+    /// The second person, where one is needed
+    #[arg(long, value_name = "NAME")]
+    pub approver: Option<String>,
+}
+
+/// Options of `resolve`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "  --as dispatched  the money moved; --reference is the proof\n  --as failed      it did not move and shall not\n  \
+                        --as retry       it did not move and shall be sent; nothing will be inquired first: be sure"
+)]
+pub struct Resolve {
+    /// What became of it
+    #[arg(long = "as", value_enum, value_name = "OUTCOME")]
+    pub outcome: ResolveAs,
+    /// The rail's reference, the proof that the money moved
+    #[arg(long, required_if_eq("outcome", "dispatched"))]
+    pub reference: Option<String>,
+    /// The item, who and why.
+    #[command(flatten)]
+    pub item: ItemAct,
+}
+
+/// What became of a parked item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ResolveAs {
+    /// The money moved
+    Dispatched,
+    /// It did not move and shall not
+    Failed,
+    /// It did not move and shall be sent
+    Retry,
+}
+
+/// What to pause or resume.
+#[derive(Debug, Clone, Subcommand)]
+pub enum SwitchTarget {
+    /// All payments
+    #[command(visible_alias = "payments")]
+    Lane {
+        /// Who and why.
+        #[command(flatten)]
+        act: ActOptions,
+    },
+    /// All events; enqueueing goes on, and what is in flight ends as it does
+    #[command(
+        after_help = "Example:\n  symphony pause events --reason 'the broker moves' --yes\n  symphony resume events --reason 'it has moved' --yes"
+    )]
+    Events {
+        /// Who and why.
+        #[command(flatten)]
+        act: ActOptions,
+    },
+    /// One rail
+    Rail {
+        /// The rail
+        name: String,
+        /// Who and why.
+        #[command(flatten)]
+        act: ActOptions,
+    },
+    /// One participant
+    Participant {
+        /// The participant
+        id: String,
+        /// Who and why.
+        #[command(flatten)]
+        act: ActOptions,
+    },
+}
