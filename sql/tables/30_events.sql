@@ -151,7 +151,7 @@ CREATE TABLE IF NOT EXISTS public.event_outbox_settings (
     only_row            BOOLEAN CONSTRAINT event_outbox_settings_have_one_row PRIMARY KEY DEFAULT true
         CONSTRAINT event_outbox_settings_row_is_true CHECK (only_row),
     paused              BOOLEAN NOT NULL DEFAULT false,
-    -- Members no payload may have, at any depth, whatever their case: events carry ids, not personal data.
+    -- Members no payload may have, at any depth, by their exact names: events carry ids, not personal data.
     denied_payload_keys TEXT[] NOT NULL DEFAULT
         '{account_number,accountNumber,address,birth_date,birthDate,card_number,cardNumber,cvc,cvv,date_of_birth,dateOfBirth,email,first_name,firstName,full_name,fullName,iban,last_name,lastName,pan,passport_number,passportNumber,password,phone,phone_number,phoneNumber,secret,social_security_number,socialSecurityNumber,ssn,tax_id,taxId}'
 );

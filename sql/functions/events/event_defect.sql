@@ -65,7 +65,8 @@ BEGIN
     WITH RECURSIVE inside(path, value) AS (
         SELECT 'payload', p_event->'payload'
         UNION ALL
-        SELECT i.path || m.step, m.value
+        -- Cut: a path as deep as an event can be would not fit into memory.
+        SELECT left(i.path || m.step, 150), m.value
           FROM inside i CROSS JOIN LATERAL (
               SELECT '.' || o.key, o.value FROM jsonb_each(CASE jsonb_typeof(i.value) WHEN 'object' THEN i.value ELSE '{}' END) o
               UNION ALL

@@ -3,7 +3,6 @@
 //!
 //! - [`Event::parse`]: every rule of the contract, in the order in which they are checked.
 //! - [`Header`]: the few fields a dispatcher needs of an event that was accepted already.
-//! - [`payload_denies`]: which member of a payload has a name that is not allowed there.
 //! - [`rules`]: limits and patterns, word for word the same in SQL and in `schemas/event.schema.json`.
 
 mod header;
@@ -141,24 +140,6 @@ impl Event {
     pub fn body(&self) -> &RawValue {
         &self.body
     }
-}
-
-/// Where the payload has a member, at any depth, whose name is one of `denied`, upper and lower case alike (ASCII).
-pub fn payload_denies(event: &Event, denied: &[String]) -> Option<String> {
-    if denied.is_empty() {
-        return None;
-    }
-    let mut walk = Walk::new(event.body.get());
-    while let Some(text) = walk.next_text() {
-        if text.is_name
-            && walk.is_inside("payload")
-            && let Some(name) = &text.content
-            && denied.iter().any(|other| name.eq_ignore_ascii_case(other))
-        {
-            return Some(walk.path());
-        }
-    }
-    None
 }
 
 const KEY_WANTED: &str =

@@ -21,8 +21,6 @@ pub(super) struct Walk<'a> {
 pub(super) struct Text<'a> {
     /// Its characters; nothing if they are no text, because of half a surrogate pair.
     pub(super) content: Option<Cow<'a, str>>,
-    /// The name of a member.
-    pub(super) is_name: bool,
     /// A name that its object has had already.
     pub(super) is_repeated: bool,
 }
@@ -68,14 +66,6 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether the last text stands below the top-level member of this name, and is not its name.
-    pub(super) fn is_inside(&self, member: &str) -> bool {
-        let [Container::Object { current: Some(name), .. }, _, ..] = &self.open[..] else {
-            return false;
-        };
-        name == member
-    }
-
     /// Where the last text stands, such as `payload.items[2].email`; `event` for the whole. A name that does not look
     /// like one is printed as `?`: it may be data.
     pub(super) fn path(&self) -> String {
@@ -110,16 +100,15 @@ impl<'a> Walk<'a> {
         } else {
             literal.get(1..literal.len().checked_sub(1)?).map(Cow::Borrowed)
         };
-        let (mut is_name, mut is_repeated) = (false, false);
+        let mut is_repeated = false;
         if let Some(Container::Object { names, current, is_value_due }) = self.open.last_mut()
             && !*is_value_due
         {
-            is_name = true;
             *is_value_due = true;
             current.clone_from(&content);
             is_repeated = content.clone().is_some_and(|name| !names.insert(name));
         }
-        Some(Text { content, is_name, is_repeated })
+        Some(Text { content, is_repeated })
     }
 }
 
