@@ -184,7 +184,10 @@ mod tests {
             time("2027-01-31T12:00:00+01:00").unwrap().to_rfc3339(),
             "2027-01-31T11:00:00+00:00"
         );
-        let ago = |text: &str| (Utc::now() - time(text).unwrap()).num_seconds();
+        let ago = |text: &str| {
+            let at = time(text).unwrap();
+            (Utc::now() - at).num_seconds()
+        };
         assert_eq!((ago("90s"), ago("2h"), ago("7d")), (90, 7_200, 604_800));
         for bad in ["", "h", "yesterday", "-5m", "2027-01-31", "5€", "99999999999d"] {
             assert!(time(bad).unwrap_err().contains("2027-01-31T12:00:00Z"), "{bad}");
