@@ -42,6 +42,14 @@ impl Plan {
         Ok(Self { rails, events, metrics })
     }
 
+    /// Refuse settings that contradict each other.
+    pub fn check(&self, config: &Config) -> Result<(), Failure> {
+        let rails = self.rails.iter().flatten().map(RailSetup::group);
+        let events = self.events.iter().map(|plan| plan.settings.group(plan.buses.iter()));
+        let groups: Vec<_> = rails.chain(events).collect();
+        engine::check(&config.worker.engine(), &groups).map_err(|error| contradiction(&error))
+    }
+
     /// The lanes with what they will count.
     pub fn metrics(&self) -> Vec<(&'static str, Arc<LaneMetrics>)> {
         self.metrics.clone()

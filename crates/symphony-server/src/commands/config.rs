@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
-use symphony::engine;
-
 use crate::cli::Global;
-use crate::config::{Config, DEFAULT, build_rails};
+use crate::config::{Config, DEFAULT};
 use crate::output::{self, Failure};
+use crate::worker::Plan;
 
 pub(super) fn run(global: &Global, check: bool) -> Result<ExitCode, Failure> {
     if !check {
@@ -14,11 +13,16 @@ pub(super) fn run(global: &Global, check: bool) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let config = Config::load(global.config.as_deref())?;
-    let rails = build_rails(&config.rails, &[])?;
-    let groups: Vec<_> = rails.iter().map(symphony::lanes::payments::RailSetup::group).collect();
-    engine::check(&config.worker.engine(), &groups)
-        .map_err(|contradiction| Failure::new(contradiction.to_string()))?;
-    let names: Vec<_> = rails.iter().map(|rail| rail.name.as_str()).collect();
-    output::print(&format!("the configuration is right; rails: {}\n", names.join(", ")))?;
+    let plan = Plan::new(&config, &[], &[])?;
+    plan.check(&config)?;
+    let mut lines = vec!["the configuration is right".to_owned()];
+    if plan.rails.is_some() {
+        lines.push(format!("rails: {}", plan.rail_names().join(", ")));
+    }
+    if let Some(events) = &plan.events {
+        let buses: Vec<_> = events.buses.iter().map(|bus| bus.name.as_str()).collect();
+        lines.push(format!("buses: {}", buses.join(", ")));
+    }
+    output::print(&format!("{}\n", lines.join("; ")))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -8,14 +8,13 @@ use sqlx::{Connection as _, PgConnection};
 use symphony::db::inspect::{self, ServerFacts};
 use symphony::db::migrate::{self, State};
 use symphony::db::{Database, DbError, Hints};
-use symphony::engine;
 use symphony::lanes::payments::RailSetup;
 
 use crate::cli::Global;
-use crate::config::{Config, build_rails};
+use crate::config::Config;
 use crate::output::{self, Failure};
 use crate::server::Server;
-use crate::worker;
+use crate::worker::{self, Plan};
 
 /// Supported servers.
 const VERSIONS: std::ops::RangeInclusive<i32> = 15..=18;
@@ -197,13 +196,15 @@ async fn examine_workers(
     Ok(())
 }
 
+/// The settings, and the rails they name. Nothing configured is no contradiction.
 fn settings(global: &Global) -> Result<(Config, Vec<RailSetup>), Failure> {
     let config = Config::load(global.config.as_deref())?;
-    let rails = if config.rails.is_empty() { Vec::new() } else { build_rails(&config.rails, &[])? };
-    let groups: Vec<_> = rails.iter().map(RailSetup::group).collect();
-    engine::check(&config.worker.engine(), &groups)
-        .map_err(|contradiction| Failure::new(contradiction.to_string()))?;
-    Ok((config, rails))
+    if config.rails.is_empty() && !config.events.has_routes() {
+        return Ok((config, Vec::new()));
+    }
+    let plan = Plan::new(&config, &[], &[])?;
+    plan.check(&config)?;
+    Ok((config, plan.rails.unwrap_or_default()))
 }
 
 /// Send a hint to ourselves over one connection, and hear it over another.

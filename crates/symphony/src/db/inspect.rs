@@ -248,6 +248,15 @@ pub async fn violated_invariants(connection: &mut PgConnection) -> Result<Vec<St
                               AND (e.lane_position < h.lane_position OR e.lease_token IS NOT NULL)) \
             AND NOT EXISTS (SELECT FROM public.payment_outbox_blocked_lanes b \
                              WHERE b.participant_id = h.participant_id AND b.rail_type = h.rail_type) \
+         UNION ALL \
+         SELECT format('event at %s of bucket %s waits behind a key that is not blocked', w.position, w.bucket) \
+           FROM public.event_outbox_waiting w \
+          WHERE NOT EXISTS (SELECT FROM public.event_outbox_blocked k WHERE k.bucket = w.bucket AND k.event_key = w.event_key) \
+         UNION ALL \
+         SELECT format('a key of bucket %s is blocked for nothing', k.bucket) \
+           FROM public.event_outbox_blocked k \
+          WHERE k.failed_position IS NULL \
+            AND NOT EXISTS (SELECT FROM public.event_outbox_waiting w WHERE w.bucket = k.bucket AND w.event_key = k.event_key) \
          LIMIT 100",
     )
     .fetch_all(connection)

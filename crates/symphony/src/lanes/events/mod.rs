@@ -69,6 +69,21 @@ impl Default for EventSettings {
     }
 }
 
+impl EventSettings {
+    /// The lane as the engine sees it: one destination, whose calls take as long as the slowest bus may.
+    pub fn group<'a>(&self, buses: impl Iterator<Item = &'a BusSetup>) -> Group {
+        Group {
+            name: "events".to_owned(),
+            section: "events".to_owned(),
+            concurrency_max: self.buckets_max,
+            call_limit: buses.map(|setup| setup.bus.terms().timeout).max().unwrap_or_default(),
+            rate: None,
+            // Each bus has its own: a bucket's events go to several.
+            breaker: BreakerSettings::default(),
+        }
+    }
+}
+
 /// A bus with what this process knows of it.
 struct Outlet {
     setup: BusSetup,
@@ -343,16 +358,7 @@ impl Lane for EventLane {
     }
 
     fn groups(&self) -> Vec<Group> {
-        let timeouts = self.routes.iter().map(|(_, outlet)| outlet.setup.bus.terms().timeout);
-        vec![Group {
-            name: "events".to_owned(),
-            section: "events".to_owned(),
-            concurrency_max: self.settings.buckets_max,
-            call_limit: timeouts.max().unwrap_or_default(),
-            rate: None,
-            // Each bus has its own: a bucket's events go to several.
-            breaker: BreakerSettings::default(),
-        }]
+        vec![self.settings.group(self.routes.iter().map(|(_, outlet)| &outlet.setup))]
     }
 
     fn lease(work: &Window) -> BucketLease {
