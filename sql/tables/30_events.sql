@@ -44,7 +44,7 @@ CREATE TABLE IF NOT EXISTS public.event_outbox_cursors (
     bucket            SMALLINT CONSTRAINT event_outbox_cursors_are_one_a_bucket PRIMARY KEY,
     published_through BIGINT NOT NULL DEFAULT 0,
     claimed_through   BIGINT NOT NULL DEFAULT 0,
-    -- Above published_through and up to here, some positions have outcomes already. 0: none has.
+    -- Above published_through and up to here, some positions have outcomes already.
     ragged_through    BIGINT NOT NULL DEFAULT 0,
     -- Positions of the present lease without an answer.
     unanswered        INT NOT NULL DEFAULT 0
@@ -84,12 +84,16 @@ CREATE TABLE IF NOT EXISTS public.event_outbox_waiting (
     redrive_no  INT NOT NULL DEFAULT 0,
     -- Handed out under this lease of its bucket.
     lease_token UUID,
+    -- A redriven event waits until the bus does not swallow its id any more.
+    not_before  TIMESTAMPTZ,
     CONSTRAINT event_outbox_waiting_once PRIMARY KEY (bucket, event_key, position)
 ) WITH (
     autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
     autovacuum_vacuum_insert_scale_factor = 0.5
 );
 CREATE INDEX IF NOT EXISTS event_outbox_waiting_in_flight ON public.event_outbox_waiting (bucket) WHERE lease_token IS NOT NULL;
+CREATE INDEX IF NOT EXISTS event_outbox_waiting_not_before
+    ON public.event_outbox_waiting (bucket, event_key, position) WHERE not_before IS NOT NULL;
 
 -- The ledger: one row per outcome. The primary key is the invariant: a terminal outcome is number 0, so there is
 -- at most one per event and redrive, and one index guards that and orders the others.

@@ -54,6 +54,30 @@ async fn the_database_judges_every_event_of_the_corpus_as_the_library_does() {
 }
 
 #[tokio::test]
+async fn what_is_a_time_does_not_depend_on_the_producers_session() {
+    let db = TestDb::new().await;
+    let good = super::event("k", 1);
+    for (style, other) in [("SQL, DMY", "15/11/2026T12:00:00Z"), ("German", "15.11.2026T12:00:00Z")]
+    {
+        let mut connection = db.as_role("symphony_ingest").await;
+        run(&mut connection, &format!("SET datestyle = '{style}'")).await.unwrap();
+        let body = good.body().get().replace("2026-11-15T12:00:00Z", other);
+        for (body, expected) in
+            [(body.as_str(), Some("P7005".to_owned())), (good.body().get(), None)]
+        {
+            let (found,): (Option<String>,) = sqlx::query_as(
+                "SELECT error_code FROM enqueue_event_outbox_batch(ARRAY[$1::jsonb])",
+            )
+            .bind(body)
+            .fetch_one(&mut connection)
+            .await
+            .unwrap();
+            assert_eq!(found, expected, "{style}: {body}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_bad_event_is_found_among_good_ones() {
     let db = TestDb::new().await;
     let mut wrong = Vec::new();

@@ -178,7 +178,11 @@ async fn a_claim_takes_an_expired_lease_over_and_leaves_the_same_trace() {
     db.expire_buckets().await;
     let taken = db.claim_events("w", 50).await;
     assert_eq!(ids(&taken), told);
-    assert_eq!(taken.iter().map(|event| event.attempt_count).collect::<Vec<_>>(), [2, 1, 1]);
+    assert_eq!(
+        taken.iter().map(|event| event.attempt_count).collect::<Vec<_>>(),
+        [1, 0, 0],
+        "a lost worker is no try"
+    );
     let outcomes: Vec<_> = taken.iter().map(|event| (event, SENT)).collect();
     assert!(db.report("w", &outcomes).await.iter().all(is_recorded));
     assert_eq!(
@@ -222,6 +226,23 @@ async fn a_completion_whose_answer_was_lost_may_be_repeated() {
         "another outcome is no repetition"
     );
     assert_eq!(db.report("x", &[(&events[1], SENT)]).await, [EventRecorded::NotHeld]);
+    db.assert_events_hold().await;
+}
+
+#[tokio::test]
+async fn what_was_answered_out_of_turn_is_not_handed_out_again_by_a_shorter_window() {
+    let db = TestDb::new().await;
+    let told = db.tell_of("k", 10).await;
+    let events = db.claim_events("w1", 10).await;
+    let outcomes: Vec<_> = events[1..].iter().map(|event| (event, SENT)).collect();
+    db.report("w1", &outcomes).await;
+    db.database.executor().return_unsent_events("w1", &leases(&events)).await.unwrap();
+    let events = db.claim_events("w2", 2).await;
+    assert_eq!(ids(&events), told[..1]);
+    assert!(db.report("w2", &[(&events[0], SENT)]).await.iter().all(is_recorded));
+    assert!(db.claim_events("w3", 10).await.is_empty(), "all are published");
+    let more = db.tell_of("k", 1).await;
+    assert_eq!(db.publish_all("w3").await, more);
     db.assert_events_hold().await;
 }
 

@@ -19,7 +19,8 @@ BEGIN
         UPDATE public.event_outbox_cursors c
            SET unanswered = h.events,
                published_through = coalesce(h.first_in_window - 1, c.claimed_through),
-               ragged_through = CASE WHEN h.first_in_window IS NULL THEN 0 ELSE c.claimed_through END
+               -- Never lowered: the next window may be shorter than the one whose answers came out of turn.
+               ragged_through = CASE WHEN h.first_in_window IS NULL THEN c.ragged_through ELSE GREATEST(c.ragged_through, c.claimed_through) END
           FROM unnest(v_partly) t(bucket)
          CROSS JOIN LATERAL (SELECT u.lease_token FROM public.event_outbox_cursors u WHERE u.bucket = t.bucket LIMIT 1) u
          CROSS JOIN LATERAL (
@@ -28,7 +29,7 @@ BEGIN
          WHERE c.bucket = t.bucket;
     END IF;
     UPDATE public.event_outbox_cursors c
-       SET published_through = c.claimed_through, ragged_through = 0,
+       SET published_through = c.claimed_through,
            claimed_by = NULL, lease_token = NULL, lease_expires_at = NULL, claimed_at = NULL
      WHERE c.bucket = ANY (p_buckets) AND c.unanswered = 0;
     RETURN ARRAY(

@@ -7,11 +7,11 @@
 -- Why      optimistic: checked by the quick test and written in one statement as if all were new. If one is
 --          not plain or not new, that is undone and the careful path goes event by event. A position is
 --          taken under the bucket's lock, so position order is commit order within a key; events of one
---          call keep its order.
+--          call keep its order. The date style is fixed: what is a date may not depend on the producer's session.
 CREATE OR REPLACE FUNCTION public.enqueue_event_outbox_batch(p_events JSONB[])
 RETURNS TABLE (item_no INT, event_id UUID, log_position BIGINT, created_at TIMESTAMPTZ, state TEXT, duplicate BOOLEAN,
                error_code TEXT, error_message TEXT)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET datestyle = 'ISO, YMD' AS $$
 #variable_conflict use_column
 DECLARE
     v_now       TIMESTAMPTZ := clock_timestamp();
@@ -48,7 +48,8 @@ BEGIN
             v_positions := ARRAY(SELECT nextval('public.event_outbox_position') FROM generate_series(1, v_count));
             INSERT INTO public.event_outbox_identities (event_id, bucket, position, event_hash)
             SELECT t.event_id, t.bucket, t.log_position, sha256(convert_to(t.event_text, 'UTF8'))
-              FROM unnest(v_ids, v_buckets, v_positions, v_texts) t(event_id, bucket, log_position, event_text);
+              FROM unnest(v_ids, v_buckets, v_positions, v_texts) t(event_id, bucket, log_position, event_text)
+             ORDER BY t.event_id;
             INSERT INTO public.event_outbox_log (bucket, position, event_id, event_key, event, created_at)
             SELECT t.bucket, t.log_position, t.event_id, t.event_key, t.event_text::JSON, v_now
               FROM unnest(v_ids, v_buckets, v_positions, v_keys, v_texts) t(event_id, bucket, log_position, event_key, event_text);
@@ -80,6 +81,8 @@ BEGIN
               FROM symphony_internal.place_event(p_events[i], p_events[i]::TEXT, v_ids[i], v_keys[i]) p;
             state := CASE WHEN duplicate THEN symphony_internal.event_state(event_id) ELSE 'PENDING' END;
             IF v_conflict THEN
+                -- Of the other event nothing is told.
+                log_position := NULL; created_at := NULL; state := NULL;
                 error_code := 'P7004';
                 error_message := 'envelope.eventId reused: it already belongs to another event';
             END IF;

@@ -16,6 +16,9 @@ BEGIN
     IF jsonb_typeof(p_event) IS DISTINCT FROM 'object' THEN
         RETURN 'event must be a JSON object with envelope, key and payload';
     END IF;
+    IF octet_length(p_event::TEXT) > 262144 THEN
+        RETURN 'event is larger than 256 KiB';
+    END IF;
     SELECT f INTO v_field FROM jsonb_object_keys(p_event) f WHERE f NOT IN ('envelope', 'key', 'payload') LIMIT 1;
     IF FOUND THEN
         RETURN format('event has the unknown field %s: it has envelope, key and payload', quote_ident(left(v_field, 100)));
@@ -62,6 +65,10 @@ BEGIN
     IF jsonb_typeof(p_event->'payload') IS DISTINCT FROM 'object' THEN
         RETURN 'payload must be an object';
     END IF;
+    IF NOT symphony_internal.has_denied_member(p_event->'payload', p_denied_keys) THEN
+        RETURN NULL;
+    END IF;
+    -- Somewhere there is one: only now is every place looked at.
     WITH RECURSIVE inside(path, value) AS (
         SELECT 'payload', p_event->'payload'
         UNION ALL
@@ -80,9 +87,6 @@ BEGIN
      ORDER BY 1 LIMIT 1;
     IF FOUND THEN
         RETURN format('%s is a denied field: events carry ids, not personal data', v_field);
-    END IF;
-    IF octet_length(p_event::TEXT) > 262144 THEN
-        RETURN 'event is larger than 256 KiB';
     END IF;
     RETURN NULL;
 END $$;

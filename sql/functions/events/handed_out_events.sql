@@ -7,16 +7,14 @@
 -- Why      one place says what a lease covers: the window without what waits and what has its outcome, and the
 --          waiting events that carry the lease's token.
 CREATE OR REPLACE FUNCTION symphony_internal.handed_out_events(p_buckets SMALLINT[], p_token UUID)
-RETURNS TABLE (bucket SMALLINT, log_position BIGINT, event_key TEXT, redrive_no INT, attempt_count INT, in_window BOOLEAN)
+RETURNS TABLE (bucket SMALLINT, log_position BIGINT, event_key TEXT, redrive_no INT, last_attempt_no INT, attempt_count INT, in_window BOOLEAN)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
     SELECT h.bucket, h.log_position, h.event_key, h.redrive_no,
-           coalesce((SELECT max(a.attempt_no) FROM public.event_outbox_attempts a
-                      WHERE a.bucket = h.bucket AND a.position = h.log_position AND a.redrive_no = h.redrive_no), 0),
-           h.in_window
+           coalesce(tries.last_no, 0), coalesce(tries.retries, 0)::INT, h.in_window
       FROM (SELECT c.bucket, l.position AS log_position, l.event_key, 0 AS redrive_no, true AS in_window
               FROM public.event_outbox_cursors c
              CROSS JOIN LATERAL (SELECT x.event_key, x.position FROM public.event_outbox_log x
@@ -29,5 +27,9 @@ BEGIN
             UNION ALL
             SELECT w.bucket, w.position, w.event_key, w.redrive_no, false
               FROM public.event_outbox_waiting w
-             WHERE w.bucket = ANY (p_buckets) AND w.lease_token IS NOT NULL AND w.lease_token = p_token) h;
+             WHERE w.bucket = ANY (p_buckets) AND w.lease_token IS NOT NULL AND w.lease_token = p_token) h
+      -- A lost worker is no try: whoever restarts a fleet ten times must not fail its events.
+     CROSS JOIN LATERAL (SELECT max(a.attempt_no) AS last_no, count(*) FILTER (WHERE a.state = 'RETRYABLE') AS retries
+                           FROM public.event_outbox_attempts a
+                          WHERE a.bucket = h.bucket AND a.position = h.log_position AND a.redrive_no = h.redrive_no) tries;
 END $$;

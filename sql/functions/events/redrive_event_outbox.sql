@@ -16,6 +16,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_event   public.event_outbox_log := symphony_internal.lock_event_for_act(p_event_id, p_actor, p_reason, p_approver);
     v_redrive INT;
+    v_is_head BOOLEAN;
 BEGIN
     IF p_dedup_window_seconds IS NULL OR p_dedup_window_seconds NOT BETWEEN 0 AND 604800 THEN
         RAISE EXCEPTION 'p_dedup_window_seconds must be between 0 and 604800' USING ERRCODE = 'P7005';
@@ -34,13 +35,16 @@ BEGIN
     state_after := 'PENDING';
     dry_run := p_dry_run IS NOT FALSE;
     IF NOT dry_run THEN
-        INSERT INTO public.event_outbox_waiting (bucket, event_key, position, redrive_no)
-        VALUES (v_event.bucket, v_event.event_key, v_event.position, v_redrive);
+        INSERT INTO public.event_outbox_waiting (bucket, event_key, position, redrive_no, not_before)
+        VALUES (v_event.bucket, v_event.event_key, v_event.position, v_redrive, due_at);
+        SELECT w.position = v_event.position INTO v_is_head FROM public.event_outbox_waiting w
+         WHERE w.bucket = v_event.bucket AND w.event_key = v_event.event_key ORDER BY w.position LIMIT 1;
         -- A key blocked by another failed event stays blocked: this one takes its place in the line.
         INSERT INTO public.event_outbox_blocked AS k (bucket, event_key, due_at)
         VALUES (v_event.bucket, v_event.event_key, due_at)
         ON CONFLICT (bucket, event_key) DO UPDATE
-           SET due_at = excluded.due_at, failed_position = NULL
+           SET due_at = CASE WHEN v_is_head OR k.failed_position IS NOT NULL THEN excluded.due_at ELSE k.due_at END,
+               failed_position = NULL
          WHERE k.failed_position IS NULL OR k.failed_position = v_event.position;
         INSERT INTO public.event_outbox_events (event_type, outbox_event, actor, approver, reason, details)
         VALUES ('REDRIVEN', p_event_id, p_actor, p_approver, p_reason,

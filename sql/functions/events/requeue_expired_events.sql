@@ -19,7 +19,7 @@ BEGIN
     RETURN QUERY
     WITH lost AS MATERIALIZED (
         SELECT c.bucket, c.claimed_by, c.lease_token, c.claimed_at, c.lease_expires_at, h.log_position, h.event_key, h.redrive_no,
-               h.attempt_count + 1 AS attempt_no, l.event_id
+               h.last_attempt_no + 1 AS attempt_no, l.event_id
           FROM public.event_outbox_cursors c
          CROSS JOIN LATERAL symphony_internal.handed_out_events(ARRAY[c.bucket], c.lease_token) h
          CROSS JOIN LATERAL (SELECT x.event_id FROM public.event_outbox_log x WHERE x.bucket = h.bucket AND x.position = h.log_position LIMIT 1) l

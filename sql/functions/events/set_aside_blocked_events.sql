@@ -33,7 +33,12 @@ BEGIN
                    FROM (SELECT x.bucket, x.event_key FROM public.event_outbox_blocked x
                           WHERE x.bucket = t.bucket AND x.due_at <= v_now ORDER BY x.due_at LIMIT p_run) k) d
              CROSS JOIN LATERAL (SELECT x.position FROM public.event_outbox_waiting x
-                                  WHERE x.bucket = d.bucket AND x.event_key = d.event_key ORDER BY x.position LIMIT d.share) q
+                                  WHERE x.bucket = d.bucket AND x.event_key = d.event_key
+                                    -- A redriven event in the line must not go out while the bus would swallow it.
+                                    AND NOT EXISTS (SELECT FROM public.event_outbox_waiting y
+                                                     WHERE y.bucket = d.bucket AND y.event_key = d.event_key
+                                                       AND y.position <= x.position AND y.not_before > v_now)
+                                  ORDER BY x.position LIMIT d.share) q
            ) due
      WHERE w.bucket = due.bucket AND w.event_key = due.event_key AND w.position = due.position;
 
@@ -41,7 +46,7 @@ BEGIN
        SET unanswered = h.events,
            published_through = CASE WHEN h.events = 0 THEN c.claimed_through ELSE c.published_through END,
            -- Until here c.unanswered is the window's length.
-           ragged_through = CASE WHEN h.events = 0 THEN 0 WHEN h.in_window = c.unanswered THEN c.ragged_through
+           ragged_through = CASE WHEN h.events = 0 OR h.in_window = c.unanswered THEN c.ragged_through
                                  ELSE GREATEST(c.ragged_through, c.claimed_through) END,
            claimed_by = CASE WHEN h.events > 0 THEN c.claimed_by END,
            lease_token = CASE WHEN h.events > 0 THEN c.lease_token END,

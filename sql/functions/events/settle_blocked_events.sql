@@ -56,6 +56,13 @@ BEGIN
            SET due_at = excluded.due_at, failed_position = excluded.failed_position;
     END LOOP;
 
+    -- A key is not due before its first event may go.
+    UPDATE public.event_outbox_blocked k SET due_at = h.not_before
+      FROM (SELECT DISTINCT t.bucket, t.event_key FROM unnest(p_buckets, v_keys) t(bucket, event_key)) t
+     CROSS JOIN LATERAL (SELECT w.not_before FROM public.event_outbox_waiting w
+                          WHERE w.bucket = t.bucket AND w.event_key = t.event_key ORDER BY w.position LIMIT 1) h
+     WHERE k.bucket = t.bucket AND k.event_key = t.event_key AND k.failed_position IS NULL AND h.not_before > k.due_at;
+
     -- Keys with nothing left to wait for go on.
     DELETE FROM public.event_outbox_blocked k
      USING (SELECT DISTINCT t.bucket, t.event_key FROM unnest(p_buckets, v_keys) t(bucket, event_key)) t

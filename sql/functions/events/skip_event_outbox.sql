@@ -24,7 +24,11 @@ BEGIN
         IF waiting = 0 THEN
             DELETE FROM public.event_outbox_blocked k WHERE k.bucket = v_event.bucket AND k.event_key = v_event.event_key;
         ELSE
-            UPDATE public.event_outbox_blocked k SET due_at = clock_timestamp(), failed_position = NULL
+            UPDATE public.event_outbox_blocked k
+               SET failed_position = NULL,
+                   due_at = GREATEST(clock_timestamp(), (SELECT w.not_before FROM public.event_outbox_waiting w
+                                                          WHERE w.bucket = v_event.bucket AND w.event_key = v_event.event_key
+                                                          ORDER BY w.position LIMIT 1))
              WHERE k.bucket = v_event.bucket AND k.event_key = v_event.event_key;
         END IF;
         INSERT INTO public.event_outbox_events (event_type, outbox_event, actor, approver, reason, details)

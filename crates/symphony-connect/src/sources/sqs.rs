@@ -192,7 +192,10 @@ impl Source for SqsSource {
         let Some(url) = &self.settings.dead_letter_url else {
             return Ok(DeadLettered::LeftToBroker);
         };
+        // An attribute may not be empty, and counts towards the message's size.
         let text = |value: &str| {
+            let value: String = value.chars().filter(|c| !c.is_control()).take(500).collect();
+            let value = if value.is_empty() { "-".to_owned() } else { value };
             MessageAttributeValue::builder().data_type("String").string_value(value).build().ok()
         };
         let mut call = self

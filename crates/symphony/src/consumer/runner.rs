@@ -4,9 +4,11 @@
 //! to it. A message that fails is given back, and with it, untried, whatever of its group is in hand behind it.
 
 use std::collections::{HashMap, VecDeque};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -194,7 +196,13 @@ impl Runner {
                 tries: self.untried.tries(&delivery.message_id, delivery.receives),
             };
             self.tries.spawn(async move {
-                let verdict = attempt.carry_out(&work).await;
+                // A panic of ours must not keep the message hidden, and its key standing, for ever.
+                let carried = AssertUnwindSafe(attempt.carry_out(&work)).catch_unwind().await;
+                let verdict = carried.unwrap_or_else(|_| {
+                    tracing::error!("a task of the consumer panicked: its message comes again");
+                    attempt.held.remove(&work.delivery, &attempt.metrics);
+                    Verdict::Left { delay: Duration::from_secs(1), unavailable: false }
+                });
                 Ended { group, work, verdict }
             });
         }
@@ -204,7 +212,7 @@ impl Runner {
         let Ended { group, work, verdict } = match ended {
             Ok(ended) => ended,
             Err(error) => {
-                // Handlers' panics are caught: this is one of ours. What it held comes again by itself.
+                // Panics are caught: only a runtime that ends does this.
                 tracing::error!(%error, "a task of the consumer died");
                 return;
             }

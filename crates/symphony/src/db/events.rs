@@ -88,7 +88,7 @@ pub struct ClaimedEvent {
     pub event: Json<Box<RawValue>>,
     /// When it was committed.
     pub created_at: DateTime<Utc>,
-    /// Outcomes so far.
+    /// Tries so far; lost workers do not count.
     pub attempt_count: i32,
     /// How often it was redriven.
     pub redrive_no: i32,

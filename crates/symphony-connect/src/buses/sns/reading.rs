@@ -108,7 +108,15 @@ fn failure(code: &str, message: &str, sender_fault: bool) -> Publication {
         let words = format!("{words}; see docs/BUSES.md for what a producer must be allowed");
         return again("NOT_AUTHORIZED", words, Fate::NotTakenBusUnwell);
     }
-    if sender_fault {
+    // Only what speaks of the message is its fault for good. A wrong clock, a proxy's page, a code nobody knows: again.
+    let message = [
+        "InvalidParameter",
+        "ParameterValueInvalid",
+        "Validation",
+        "BatchRequestTooLong",
+        "InvalidBatchEntryId",
+    ];
+    if sender_fault && has(&message) {
         return refused("REFUSED_BY_BUS", words);
     }
     again("BUS_ERROR", words, Fate::Unknown)
@@ -216,6 +224,18 @@ mod tests {
         ] {
             let publication = failure(code, "", true);
             assert!(matches!(publication, Publication::Again { unknown: false, .. }), "{code}");
+        }
+        // A wrong clock, a proxy's page, a code nobody knows: not the message's fault.
+        for code in [
+            "RequestExpired",
+            "RequestTimeTooSkewed",
+            "NotAuthorized",
+            "InvalidSecurity",
+            "RequestAborted",
+            "without a code",
+        ] {
+            let publication = failure(code, "", true);
+            assert!(matches!(publication, Publication::Again { unknown: true, .. }), "{code}");
         }
     }
 }

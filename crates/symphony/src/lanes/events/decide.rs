@@ -21,9 +21,6 @@ impl Default for Retry {
     }
 }
 
-/// Workers lost on an event beyond its attempts, before it is given up unsent: something about it kills them.
-const LOST_WORKERS_MAX: u32 = 3;
-
 /// What becomes of one event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Verdict {
@@ -36,12 +33,7 @@ pub(super) struct Verdict {
 }
 
 impl Retry {
-    /// Whether an event is tried at all.
-    pub(super) fn is_worth_a_try(&self, attempt_count: i32) -> bool {
-        attempts(attempt_count) < self.attempts_max.saturating_add(LOST_WORKERS_MAX)
-    }
-
-    /// What an answer means for an event that had this many outcomes before.
+    /// What an answer means for an event that was tried this often before.
     pub(super) fn judge(
         &self,
         answer: Publication,
@@ -150,13 +142,5 @@ mod tests {
             trouble,
             Some(("RETRY_CEILING".to_owned(), "no more retries: TIMEOUT: no answer".to_owned()))
         );
-    }
-
-    #[test]
-    fn an_event_that_kills_workers_is_given_up_at_last() {
-        let retry = Retry::default();
-        for (before, worth) in [(0, true), (10, true), (12, true), (13, false), (i32::MAX, false)] {
-            assert_eq!(retry.is_worth_a_try(before), worth, "after {before}");
-        }
     }
 }

@@ -214,23 +214,17 @@ impl EventLane {
         let Some((route, outlet)) = route else {
             let trouble =
                 Trouble::new("NO_ROUTE", "no route is for its type: add one to events.routes");
-            return Ok(self.settle_all(window, &events, None, None, &again(trouble, false, false)));
+            let goes_on = |(index, outgoing): &(usize, &Outgoing)| {
+                let answer = again(trouble.clone(), false, false);
+                self.settle(window, *index, outgoing, None, None, answer)
+            };
+            return Ok(events.iter().filter(|one| goes_on(one)).map(|(index, _)| *index).collect());
         };
-        let (events, hopeless): (Vec<_>, Vec<_>) = events
-            .into_iter()
-            .partition(|(_, outgoing)| self.settings.retry.is_worth_a_try(outgoing.attempt_count));
-        let trouble = Trouble::new("WORKERS_LOST", "workers were lost on it again and again");
-        let mut gone =
-            self.settle_all(window, &hopeless, Some(route), None, &Publication::Refused(trouble));
-        if events.is_empty() {
-            return Ok(gone);
-        }
-
         // Never closed.
         let Ok(_permit) = outlet.calls.acquire().await else { return Err(Unsent::Stopping) };
         if let Allowance::Nothing { until } = outlet.allowance() {
             set_aside(window, &events, until.saturating_duration_since(Instant::now()));
-            return Ok(gone);
+            return Ok(Vec::new());
         }
         let bus = &outlet.setup.bus;
         let limit = bus.terms().timeout;
@@ -245,7 +239,7 @@ impl EventLane {
         hold.at(Point::AfterSend);
         let took = started.elapsed();
         let mut answers = answers.unwrap_or_default().into_iter();
-        let mut unwell = false;
+        let (mut gone, mut unwell) = (Vec::with_capacity(events.len()), false);
         for (index, outgoing) in events {
             // A bus that answers too little has not answered.
             let answer = answers.next().unwrap_or_else(|| {
@@ -259,23 +253,6 @@ impl EventLane {
         }
         outlet.report(unwell);
         Ok(gone)
-    }
-
-    fn settle_all(
-        &self,
-        window: &Window,
-        events: &[(usize, &Outgoing)],
-        route: Option<&Route>,
-        took: Option<Duration>,
-        answer: &Publication,
-    ) -> Vec<usize> {
-        events
-            .iter()
-            .filter(|(index, outgoing)| {
-                self.settle(window, *index, outgoing, route, took, answer.clone())
-            })
-            .map(|(index, _)| *index)
-            .collect()
     }
 
     /// Note an answer; says whether the key goes on.
