@@ -82,8 +82,11 @@ impl TestDb {
 
     /// Let every waiting key be due, by setting the time in the row.
     pub async fn make_keys_due(&self) {
-        self.sql("UPDATE event_outbox_blocked SET due_at = clock_timestamp() WHERE failed_position IS NULL")
-            .await;
+        self.sql(
+            "UPDATE event_outbox_waiting SET not_before = clock_timestamp() WHERE not_before IS NOT NULL; \
+             UPDATE event_outbox_blocked SET due_at = clock_timestamp() WHERE failed_position IS NULL",
+        )
+        .await;
     }
 
     /// Let all leases have ended, by setting the time in the row.
