@@ -113,9 +113,33 @@ impl Moto {
 
     pub async fn start() -> Self {
         // Ends with its standard input, which is this process's to hold.
+        // One thing at a time: otherwise a message that comes in while another is deleted is lost by moto, and a call
+        // that waits for messages takes one of a group that is in another's hand meanwhile.
         let script = "\
-import os, sys
+import functools, os, sys, threading, time
 from moto.server import ThreadedMotoServer
+from moto.sqs.models import Queue, SQSBackend
+lock = threading.RLock()
+def alone(of, name):
+    inner = getattr(of, name)
+    @functools.wraps(inner)
+    def outer(*arguments, **named):
+        with lock:
+            return inner(*arguments, **named)
+    setattr(of, name, outer)
+    return outer
+for name in ('add_message', 'delete_message'):
+    alone(Queue, name)
+alone(SQSBackend, 'change_message_visibility')
+look = alone(SQSBackend, 'receive_message')
+def receive(self, queue_name, count, wait_seconds_timeout, visibility_timeout, message_attribute_names=None):
+    until = time.monotonic() + wait_seconds_timeout
+    while True:
+        found = look(self, queue_name, count, 0, visibility_timeout, message_attribute_names)
+        if found or time.monotonic() >= until:
+            return found
+        time.sleep(0.02)
+SQSBackend.receive_message = receive
 server = ThreadedMotoServer(ip_address='127.0.0.1', port=0, verbose=False)
 server.start()
 print(server.get_host_and_port()[1], flush=True)
