@@ -29,6 +29,7 @@ mod consumers;
 mod engine;
 mod enqueue;
 mod events;
+mod events_end_to_end;
 mod fifo;
 mod fifo_acts;
 mod house_rules;
