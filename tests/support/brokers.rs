@@ -119,6 +119,10 @@ impl Moto {
 import functools, os, sys, threading, time
 from moto.server import ThreadedMotoServer
 from moto.sqs.models import Queue, SQSBackend
+import moto.sqs.models as sqs
+# It asks for the time, and for each attribute's name, for every message of a queue at every call.
+sqs.unix_time_millis = lambda: time.time() * 1000
+sqs.camelcase_to_underscores = functools.cache(sqs.camelcase_to_underscores)
 lock = threading.RLock()
 def alone(of, name):
     inner = getattr(of, name)
@@ -135,7 +139,11 @@ look = alone(SQSBackend, 'receive_message')
 def receive(self, queue_name, count, wait_seconds_timeout, visibility_timeout, message_attribute_names=None):
     until = time.monotonic() + wait_seconds_timeout
     while True:
-        found = look(self, queue_name, count, 0, visibility_timeout, message_attribute_names)
+        with lock:
+            # Otherwise of two that are given up one after the other, the later one comes back first.
+            queue = self.get_queue(queue_name)
+            queue.pending_messages = {message for message in queue.pending_messages if not message.visible}
+            found = look(self, queue_name, count, 0, visibility_timeout, message_attribute_names)
         if found or time.monotonic() >= until:
             return found
         time.sleep(0.02)
