@@ -121,7 +121,8 @@ from moto.server import ThreadedMotoServer
 from moto.sqs.models import Queue, SQSBackend
 import moto.sqs.models as sqs
 # It asks for the time, and for each attribute's name, for every message of a queue at every call.
-sqs.unix_time_millis = lambda: time.time() * 1000
+stopped_at = None
+sqs.unix_time_millis = lambda: stopped_at or time.time() * 1000
 sqs.camelcase_to_underscores = functools.cache(sqs.camelcase_to_underscores)
 lock = threading.RLock()
 def alone(of, name):
@@ -137,13 +138,18 @@ for name in ('add_message', 'delete_message'):
 alone(SQSBackend, 'change_message_visibility')
 look = alone(SQSBackend, 'receive_message')
 def receive(self, queue_name, count, wait_seconds_timeout, visibility_timeout, message_attribute_names=None):
+    global stopped_at
     until = time.monotonic() + wait_seconds_timeout
     while True:
         with lock:
-            # Otherwise of two that are given up one after the other, the later one comes back first.
-            queue = self.get_queue(queue_name)
-            queue.pending_messages = {message for message in queue.pending_messages if not message.visible}
-            found = look(self, queue_name, count, 0, visibility_timeout, message_attribute_names)
+            # Otherwise of two of a group whose time is over, the later one comes back first.
+            stopped_at = time.time() * 1000
+            pending = self.get_queue(queue_name).pending_messages
+            pending -= {message for message in pending if message.visible}
+            try:
+                found = look(self, queue_name, count, 0, visibility_timeout, message_attribute_names)
+            finally:
+                stopped_at = None
         if found or time.monotonic() >= until:
             return found
         time.sleep(0.02)
