@@ -30,6 +30,7 @@ mod engine;
 mod enqueue;
 mod event_commands;
 mod events;
+mod events_end_to_end;
 mod fifo;
 mod fifo_acts;
 mod house_rules;

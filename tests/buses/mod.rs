@@ -2,7 +2,7 @@
 
 mod nats;
 mod setup;
-mod sns;
+pub mod sns;
 
 use chrono::Utc;
 use serde_json::value::RawValue;

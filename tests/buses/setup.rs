@@ -1,10 +1,13 @@
 //! `symphony bus setup` against moto and nats-server.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use symphony::consumer::Source as _;
 use symphony::lanes::events::bus::{Bus, Publication};
 use symphony_connect::buses::nats::{NatsBus, NatsSettings};
+use symphony_connect::sources::jetstream::{self, JetStreamSettings, JetStreamSource, NatsAddress};
 use tokio::process::Command;
 use uuid::Uuid;
 
@@ -197,16 +200,20 @@ print(times, [json.loads(message['Body'])['envelope']['eventId'] for message in 
     assert_eq!(said.trim(), format!("3 ['{}']", event.event_id));
 }
 
-fn nats_config(server: &NatsServer, receives_max: u32) -> String {
+fn nats_config(server: &NatsServer, visibility_seconds: u32) -> String {
     format!(
         r#"
         [buses.main]
         kind = "nats"
         url = "{}"
         duplicate_window_seconds = 300
-        setup.topics = [{{ name = "TRANSFERS", types = ["events.transfers.*"] }}]
+        setup.topics = [
+            {{ name = "TRANSFERS", types = ["events.transfers.*"] }},
+            {{ name = "DEAD", types = ["dead.*"] }},
+        ]
         setup.consumers = [
-            {{ name = "ledger", topic = "TRANSFERS", types = ["events.transfers.settled"], receives_max = {receives_max} }},
+            {{ name = "ledger", topic = "TRANSFERS", types = ["events.transfers.settled"],
+              visibility_timeout_seconds = {visibility_seconds} }},
             {{ name = "mailer", topic = "TRANSFERS" }},
         ]
         "#,
@@ -218,23 +225,43 @@ fn nats_config(server: &NatsServer, receives_max: u32) -> String {
 async fn setup_on_nats_creates_all_of_it_once_and_changes_what_differs() {
     required_or_skip!();
     let server = NatsServer::start().await;
-    let config = Scratch::new(&nats_config(&server, 5));
+    let config = Scratch::new(&nats_config(&server, 60));
     assert!(all_are(&set_up(&config, &["--dry-run"]).await, "create"));
     let first = set_up(&config, &[]).await;
     assert_eq!(
         steps(&first),
         [
             "stream TRANSFERS: create",
+            "stream DEAD: create",
             "consumer ledger of TRANSFERS: create",
             "consumer mailer of TRANSFERS: create",
         ]
     );
     let second = set_up(&config, &[]).await;
     assert!(all_are(&second, "keep"), "{second:#}");
-    let changed = set_up(&Scratch::new(&nats_config(&server, 7)), &[]).await;
+    let changed = set_up(&Scratch::new(&nats_config(&server, 90)), &[]).await;
     let touched: Vec<_> = steps(&changed).into_iter().filter(|s| !s.ends_with("keep")).collect();
     assert_eq!(touched, ["consumer ledger of TRANSFERS: change"]);
-    assert!(all_are(&set_up(&Scratch::new(&nats_config(&server, 7)), &[]).await, "keep"));
+    assert!(all_are(&set_up(&Scratch::new(&nats_config(&server, 90)), &[]).await, "keep"));
+}
+
+#[tokio::test]
+async fn what_setup_made_on_nats_is_what_a_consumer_takes() {
+    required_or_skip!();
+    let server = NatsServer::start().await;
+    set_up(&Scratch::new(&nats_config(&server, 60)), &[]).await;
+    let address = NatsAddress { url: server.url(), ..NatsAddress::default() };
+    let settings = JetStreamSettings {
+        stream: "TRANSFERS".to_owned(),
+        durable: "ledger".to_owned(),
+        filter_subject: None,
+        dead_letter_subject: "dead.ledger".to_owned(),
+        visibility: Duration::from_secs(1),
+        wait: Duration::from_secs(1),
+    };
+    let client = jetstream::connect(&address).await.unwrap();
+    let opened = JetStreamSource::open(client, settings).await.unwrap();
+    assert_eq!(opened.terms().visibility, Duration::from_secs(60), "it is the one that setup made");
 }
 
 #[tokio::test]
@@ -242,7 +269,7 @@ async fn the_printed_permissions_of_nats_are_enough_and_no_more() {
     required_or_skip!();
     let server_config = Scratch::new("{}");
     let mut server = NatsServer::start_with(&["--config", server_config.0.to_str().unwrap()]).await;
-    let done = set_up(&Scratch::new(&nats_config(&server, 5)), &[]).await;
+    let done = set_up(&Scratch::new(&nats_config(&server, 60)), &[]).await;
     let settings = NatsSettings { url: server.url(), ..NatsSettings::default() };
     let event = message("events.transfers.settled");
     let answers = NatsBus::new(&settings, |_| None).unwrap().publish("TRANSFERS", &[&event]).await;

@@ -14,7 +14,7 @@
 //! `SYMPHONY_CHAOS_SEED=N` repeats the decisions of an earlier run. Time stays real, so that a repeated run is alike
 //! and not the same.
 
-mod dice;
+pub mod dice;
 mod director;
 mod ground;
 mod judge;
@@ -43,7 +43,7 @@ const RAILS: [RailPlan; 3] = [
     RailPlan { name: "wire", fifo: Some("continue") },
 ];
 
-fn number(variable: &str) -> Option<u64> {
+pub fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| {
         text.parse().unwrap_or_else(|_| panic!("{variable} must be a number, not {text:?}"))
     })

@@ -122,3 +122,26 @@ async fn a_queue_that_would_lose_order_or_dead_letters_is_refused() {
         assert!(error.contains(expected), "{error}");
     }
 }
+
+#[tokio::test]
+async fn a_consumer_that_may_hold_one_message_at_a_time_does_not_wait_between_them() {
+    required_or_skip!();
+    let db = TestDb::new().await;
+    Effects::table(&db).await;
+    let broker = Broker::nats().await;
+    let Broker::Nats { client, .. } = &broker else { unreachable!() };
+    let stream = async_nats::jetstream::new(client.clone()).get_stream("EVENTS").await.unwrap();
+    let strict = async_nats::jetstream::consumer::pull::Config {
+        durable_name: Some("balances".to_owned()),
+        max_ack_pending: 1,
+        ..Default::default()
+    };
+    stream.create_consumer(strict).await.unwrap();
+    let told: Vec<_> = (1..=100).map(|n| event("a", n)).collect();
+    broker.publish(&told.iter().collect::<Vec<_>>()).await;
+    let running = Running::start(&db, broker.source("balances").await, &Effects::default());
+    // It is milliseconds a message; it was seconds, which is more than the minute that is waited here.
+    until("all events are applied", async || db.count("effects").await == 100).await;
+    assert_eq!(running.stop().await, 0);
+    assert_eq!(applied(&db, "a").await, (1..=100).collect::<Vec<_>>());
+}

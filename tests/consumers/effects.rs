@@ -71,6 +71,25 @@ async fn a_consumer_killed_between_commit_and_acknowledgement_applies_nothing_tw
 }
 
 #[tokio::test]
+async fn a_consumer_killed_in_its_handler_lets_go_of_the_message() {
+    required_or_skip!();
+    for broker in Broker::each().await {
+        let db = ground().await;
+        broker.publish(&[&event("a", 1), &event("a", 2)]).await;
+        let effects = Effects::default();
+        let closed = effects.gate.clone().lock_owned().await;
+        let killed = Running::start(&db, broker.source("balances").await, &effects);
+        until("it is in its handler", async || effects.calls.load(Ordering::SeqCst) == 1).await;
+        killed.kill();
+        drop(closed);
+        let next = Running::start(&db, broker.source("balances").await, &effects);
+        until_applied(&db, 2).await;
+        assert_eq!(applied(&db, "a").await, [1, 2], "{}", broker.name());
+        next.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn two_consumers_racing_for_one_event_apply_it_once() {
     required_or_skip!();
     for broker in Broker::each().await {

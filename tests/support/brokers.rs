@@ -113,9 +113,47 @@ impl Moto {
 
     pub async fn start() -> Self {
         // Ends with its standard input, which is this process's to hold.
+        // One thing at a time: otherwise a message that comes in while another is deleted is lost by moto, and a call
+        // that waits for messages takes one of a group that is in another's hand meanwhile.
         let script = "\
-import os, sys
+import functools, os, sys, threading, time
 from moto.server import ThreadedMotoServer
+from moto.sqs.models import Queue, SQSBackend
+import moto.sqs.models as sqs
+# It asks for the time, and for each attribute's name, for every message of a queue at every call.
+stopped_at = None
+sqs.unix_time_millis = lambda: stopped_at or time.time() * 1000
+sqs.camelcase_to_underscores = functools.cache(sqs.camelcase_to_underscores)
+lock = threading.RLock()
+def alone(of, name):
+    inner = getattr(of, name)
+    @functools.wraps(inner)
+    def outer(*arguments, **named):
+        with lock:
+            return inner(*arguments, **named)
+    setattr(of, name, outer)
+    return outer
+for name in ('add_message', 'delete_message'):
+    alone(Queue, name)
+alone(SQSBackend, 'change_message_visibility')
+look = alone(SQSBackend, 'receive_message')
+def receive(self, queue_name, count, wait_seconds_timeout, visibility_timeout, message_attribute_names=None):
+    global stopped_at
+    until = time.monotonic() + wait_seconds_timeout
+    while True:
+        with lock:
+            # Otherwise of two of a group whose time is over, the later one comes back first.
+            stopped_at = time.time() * 1000
+            pending = self.get_queue(queue_name).pending_messages
+            pending -= {message for message in pending if message.visible}
+            try:
+                found = look(self, queue_name, count, 0, visibility_timeout, message_attribute_names)
+            finally:
+                stopped_at = None
+        if found or time.monotonic() >= until:
+            return found
+        time.sleep(0.02)
+SQSBackend.receive_message = receive
 server = ThreadedMotoServer(ip_address='127.0.0.1', port=0, verbose=False)
 server.start()
 print(server.get_host_and_port()[1], flush=True)

@@ -23,6 +23,8 @@ use super::OpenError;
 const BATCH_MAX: usize = 100;
 /// How long the server may take for one answer.
 const ANSWER: Duration = Duration::from_secs(5);
+/// How long the server gathers what is there: an acknowledgement may free more, but what it has is waited for.
+const GATHER: Duration = Duration::from_millis(100);
 /// The header that carries an event's place in the producer's log.
 const POSITION: &str = "position";
 
@@ -158,7 +160,9 @@ impl JetStreamSource {
         }
         let terms = SourceTerms {
             visibility,
-            batch_max: BATCH_MAX,
+            // More than it hands out at a time would be waited for in vain.
+            batch_max: usize::try_from(config.max_ack_pending)
+                .map_or(BATCH_MAX, |most| most.clamp(1, BATCH_MAX)),
             keeps_group_order: false,
             broker_receives_max: None,
         };
@@ -198,10 +202,11 @@ impl Source for JetStreamSource {
 
     async fn receive(&self, max: usize) -> Result<Vec<Delivery>, SourceError> {
         let failed = |error: &dyn std::fmt::Display| SourceError::new(format!("NATS: {error}"));
-        let max = max.clamp(1, BATCH_MAX);
+        let max = max.clamp(1, self.terms.batch_max);
         let calls = async {
-            // What is there now; if nothing is, the first that comes.
-            let there = self.consumer.fetch().max_messages(max).expires(ANSWER).messages().await;
+            // What is there now; if nothing is, the first that comes. A server that may not hand out as many as it is
+            // asked for waits for acknowledgements until the request expires, and so would what it has handed out.
+            let there = self.consumer.fetch().max_messages(max).expires(GATHER).messages().await;
             let found = collect(there.map_err(|error| failed(&error))?).await?;
             if !found.is_empty() {
                 return Ok(found);

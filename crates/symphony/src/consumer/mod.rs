@@ -34,6 +34,7 @@ pub use source::{
 use std::sync::Arc;
 
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::db::{ActsAs, Database, DbError};
 
@@ -69,7 +70,9 @@ impl Consumer {
         stop: watch::Receiver<bool>,
     ) -> Result<usize, DbError> {
         settings.check().map_err(|message| DbError::InvalidArgument { message })?;
-        let retention = tokio::spawn(keep_retention(
+        // Ends with this future.
+        let mut retention = JoinSet::new();
+        retention.spawn(keep_retention(
             database.inbox(),
             self.name.clone(),
             settings.inbox_retention_days,
@@ -81,9 +84,7 @@ impl Consumer {
             ActsAs::Login,
             settings.handler_timeout,
         );
-        let left = run(source, Arc::new(apply), &settings, self.metrics, stop).await;
-        retention.abort();
-        Ok(left)
+        Ok(run(source, Arc::new(apply), &settings, self.metrics, stop).await)
     }
 }
 

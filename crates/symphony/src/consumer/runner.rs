@@ -32,7 +32,9 @@ pub async fn run(
     stop: watch::Receiver<bool>,
 ) -> usize {
     let held = Held::default();
-    let keeper = tokio::spawn(keep_hidden(source.clone(), held.clone(), metrics.clone()));
+    // Ends with this future, however that ends: otherwise what it held would be hidden from everybody, forever.
+    let mut keeper = JoinSet::new();
+    keeper.spawn(keep_hidden(source.clone(), held.clone(), metrics.clone()));
     let runner = Runner {
         source,
         apply,
@@ -49,9 +51,7 @@ pub async fn run(
         resume_at: Instant::now(),
         stopping: false,
     };
-    let left = runner.run(stop).await;
-    keeper.abort();
-    left
+    runner.run(stop).await
 }
 
 struct Ended {

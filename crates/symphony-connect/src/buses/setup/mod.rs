@@ -63,7 +63,7 @@ pub struct ConsumerSettings {
     /// How long a message is its own before it is given out again.
     #[serde(default = "defaults::visibility_timeout_seconds")]
     pub visibility_timeout_seconds: u32,
-    /// After so many times it is a dead letter.
+    /// sns: after so many times it is a dead letter. On NATS the consumer counts, not the server.
     #[serde(default = "defaults::receives_max")]
     pub receives_max: u32,
     /// nats: so many may be unacknowledged at a time. With 1, order holds even when one is given out again.

@@ -135,7 +135,8 @@ impl Hand {
             durable_name: Some(consumer.name.clone()),
             ack_policy: AckPolicy::Explicit,
             ack_wait: Duration::from_secs(consumer.visibility_timeout_seconds.into()),
-            max_deliver: consumer.receives_max.into(),
+            // The server would give up in silence. Consumers count tries themselves, and refuse one that does.
+            max_deliver: -1,
             max_ack_pending: consumer.in_flight_max.into(),
             ..pull::Config::default()
         };
