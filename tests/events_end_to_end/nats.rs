@@ -112,12 +112,12 @@ async fn prove(keys: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_event_over_jetstream_is_applied_once_and_in_order_while_everything_fails() {
     required_or_skip!();
-    prove(200).await;
+    Box::pin(prove(200)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "minutes: scripts/test --long"]
 async fn ten_thousand_events_over_jetstream_are_applied_once_and_in_order_while_everything_fails() {
     required_or_skip!();
-    prove(1_000).await;
+    Box::pin(prove(1_000)).await;
 }
