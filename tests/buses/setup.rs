@@ -261,7 +261,7 @@ async fn what_setup_made_on_nats_is_what_a_consumer_takes() {
     };
     let client = jetstream::connect(&address).await.unwrap();
     let opened = JetStreamSource::open(client, settings).await.unwrap();
-    assert_eq!(opened.terms().visibility, Duration::from_secs(60), "it is the one that setup made");
+    assert_eq!(opened.terms().visibility, Duration::from_mins(1), "it is the one that setup made");
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use crate::chaos::dice::Dice;
 /// Everything but the bus and the routes to it.
 pub const WORKER: &str = "
 [worker]
-lease_seconds = 4
+lease_seconds = 6
 lease_margin_ms = 300
 poll_ms = [50, 150]
 repair_ms = [200, 400]

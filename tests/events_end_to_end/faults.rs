@@ -11,7 +11,7 @@ use super::stage::Stage;
 use crate::chaos::dice::Dice;
 
 /// Longer than a dispatcher waits for SNS.
-pub const TOO_LATE: Duration = Duration::from_millis(2_200);
+const TOO_LATE: Duration = Duration::from_millis(3_500);
 
 #[derive(Debug, Clone, Copy)]
 enum Fault {

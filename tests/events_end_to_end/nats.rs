@@ -10,7 +10,7 @@ use symphony_connect::sources::jetstream::{
 };
 
 use super::dispatchers::{Dispatchers, WORKER, set_up_bus};
-use super::faults::{TOO_LATE, wait};
+use super::faults::wait;
 use super::stage::Stage;
 use super::{effects, story};
 use crate::chaos::dice::Dice;
@@ -55,8 +55,8 @@ async fn weather(stage: &Stage, server: &mut NatsServer, valve: &Valve) {
         let (condition, name, lasts) = match dice.between(1, 4) {
             1 => (Condition::Down, "cut", dice.duration_ms(10, 300)),
             2 => (Condition::AnswersLost, "answers lost", dice.duration_ms(50, 300)),
-            3 => (Condition::Hanging, "hanging", TOO_LATE / 2),
-            _ => (Condition::Slow(dice.duration_ms(20, 200)), "slow", TOO_LATE / 4),
+            3 => (Condition::Hanging, "hanging", dice.duration_ms(500, 2_000)),
+            _ => (Condition::Slow(dice.duration_ms(20, 200)), "slow", dice.duration_ms(300, 800)),
         };
         valve.make(condition).await;
         wait(lasts).await;
@@ -112,12 +112,12 @@ async fn prove(keys: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_event_over_jetstream_is_applied_once_and_in_order_while_everything_fails() {
     required_or_skip!();
-    prove(200).await;
+    Box::pin(prove(200)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "minutes: scripts/test --long"]
 async fn ten_thousand_events_over_jetstream_are_applied_once_and_in_order_while_everything_fails() {
     required_or_skip!();
-    prove(1_000).await;
+    Box::pin(prove(1_000)).await;
 }

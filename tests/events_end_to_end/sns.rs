@@ -22,9 +22,9 @@ fn config(port: u16) -> String {
         region = "{}"
         account_id = "{}"
         endpoint_url = "http://127.0.0.1:{port}"
-        timeout_ms = 1_500
+        timeout_ms = 3_000
         connect_timeout_ms = 1_000
-        concurrency_max = 4
+        concurrency_max = 2
         setup.topics = [{{ name = "transfers.fifo" }}]
         [[buses.main.setup.consumers]]
         name = "ledger"

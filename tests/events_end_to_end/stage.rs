@@ -106,7 +106,7 @@ impl Stage {
 
     /// So that events are told while others are published.
     pub async fn wait_for_room(&self) {
-        let most = self.total / 8;
+        let most = (self.total / 8).min(500);
         let mut progress = self.progress.subscribe();
         progress.wait_for(|now| now.told < now.sent + most).await.unwrap();
     }
