@@ -52,8 +52,8 @@ fn draw(dice: &Mutex<Dice>) -> (Fault, &'static str) {
         66..=90 => (Fault::CutAfter, "cut after"),
         91..=150 => (Fault::Delayed(dice.duration_ms(20, 400)), "delayed"),
         151..=156 => (Fault::Delayed(TOO_LATE), "too late"),
-        157..=180 => (Fault::OneMissing, "one missing"),
-        181..=204 => (Fault::OneDenied, "one denied"),
+        157..=210 => (Fault::OneMissing, "one missing"),
+        211..=264 => (Fault::OneDenied, "one denied"),
         _ => (Fault::None, ""),
     }
 }
