@@ -16,7 +16,7 @@ use crate::chaos::dice::Dice;
 /// Everything but the bus and the routes to it.
 pub const WORKER: &str = "
 [worker]
-lease_seconds = 4
+lease_seconds = 6
 lease_margin_ms = 300
 poll_ms = [50, 150]
 repair_ms = [200, 400]
@@ -41,7 +41,7 @@ impl Dispatchers {
     pub fn start(stage: &Arc<Stage>, config: &Path) -> Self {
         let mut all = Self { stage: stage.clone(), config: config.to_owned(), running: Vec::new() };
         let mut dice = Dice::of(stage.seed, "the first to die");
-        let passes = dice.between(10, 40);
+        let passes = dice.between(5, 25);
         let point = dice.pick(&["after_send", "before_send", "before_complete"]);
         all.spawn(Some(&format!("{point}:{passes}")));
         all.spawn(None);
@@ -72,7 +72,11 @@ impl Dispatchers {
 
     /// Two are killed and replaced while events are published.
     pub async fn die_in_the_middle(&mut self) {
-        let suicide = self.running.remove(0).wait().await.unwrap();
+        let mut first = self.running.remove(0);
+        let suicide = tokio::select! {
+            status = first.wait() => status.unwrap(),
+            () = self.stage.until("one dies", 100, |now| now.sent) => panic!("it lived to see the end"),
+        };
         assert_eq!(suicide.signal(), Some(9), "{suicide}: see {}", self.stage.folder.display());
         self.stage.tally.add("killed at a point");
         self.spawn(None);

@@ -11,7 +11,7 @@ use super::stage::Stage;
 use crate::chaos::dice::Dice;
 
 /// Longer than a dispatcher waits for SNS.
-pub const TOO_LATE: Duration = Duration::from_millis(2_200);
+const TOO_LATE: Duration = Duration::from_millis(3_500);
 
 #[derive(Debug, Clone, Copy)]
 enum Fault {
@@ -52,8 +52,8 @@ fn draw(dice: &Mutex<Dice>) -> (Fault, &'static str) {
         66..=90 => (Fault::CutAfter, "cut after"),
         91..=150 => (Fault::Delayed(dice.duration_ms(20, 400)), "delayed"),
         151..=156 => (Fault::Delayed(TOO_LATE), "too late"),
-        157..=180 => (Fault::OneMissing, "one missing"),
-        181..=204 => (Fault::OneDenied, "one denied"),
+        157..=210 => (Fault::OneMissing, "one missing"),
+        211..=264 => (Fault::OneDenied, "one denied"),
         _ => (Fault::None, ""),
     }
 }

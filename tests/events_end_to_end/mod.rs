@@ -8,12 +8,14 @@
 //! - `effects.rs`: the consumer whose effects are judged.
 //! - `faults.rs`: what stands between a dispatcher and SNS.
 //! - `sns.rs`, `nats.rs`, `webhooks.rs`: one broker each; `*.py`: independent clients that judge by themselves.
+//! - `judge_tests.rs`: the judges, judged.
 //!
 //! `SYMPHONY_CHAOS_SEED=N` repeats the decisions of an earlier run.
 
 mod dispatchers;
 mod effects;
 mod faults;
+mod judge_tests;
 mod nats;
 mod sns;
 mod stage;

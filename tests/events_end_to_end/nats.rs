@@ -10,7 +10,7 @@ use symphony_connect::sources::jetstream::{
 };
 
 use super::dispatchers::{Dispatchers, WORKER, set_up_bus};
-use super::faults::{TOO_LATE, wait};
+use super::faults::wait;
 use super::stage::Stage;
 use super::{effects, story};
 use crate::chaos::dice::Dice;
@@ -55,8 +55,8 @@ async fn weather(stage: &Stage, server: &mut NatsServer, valve: &Valve) {
         let (condition, name, lasts) = match dice.between(1, 4) {
             1 => (Condition::Down, "cut", dice.duration_ms(10, 300)),
             2 => (Condition::AnswersLost, "answers lost", dice.duration_ms(50, 300)),
-            3 => (Condition::Hanging, "hanging", TOO_LATE / 2),
-            _ => (Condition::Slow(dice.duration_ms(20, 200)), "slow", TOO_LATE / 4),
+            3 => (Condition::Hanging, "hanging", dice.duration_ms(500, 2_000)),
+            _ => (Condition::Slow(dice.duration_ms(20, 200)), "slow", dice.duration_ms(300, 800)),
         };
         valve.make(condition).await;
         wait(lasts).await;

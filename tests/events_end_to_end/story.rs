@@ -166,7 +166,7 @@ fn parsed(event: &Told) -> Event {
 }
 
 /// State and events, in the caller's transaction.
-async fn tell(
+pub async fn tell(
     connection: &mut PgConnection,
     events: &[Told],
     one_by_one: bool,
