@@ -91,7 +91,9 @@ CREATE TABLE IF NOT EXISTS public.event_outbox_waiting (
     autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
     autovacuum_vacuum_insert_scale_factor = 0.5
 );
-CREATE INDEX IF NOT EXISTS event_outbox_waiting_in_flight ON public.event_outbox_waiting (bucket) WHERE lease_token IS NOT NULL;
+-- The token leads, so that no plan made on empty statistics walks what waits in the bucket to find what is in flight.
+CREATE INDEX IF NOT EXISTS event_outbox_waiting_in_flight
+    ON public.event_outbox_waiting (lease_token, bucket) WHERE lease_token IS NOT NULL;
 CREATE INDEX IF NOT EXISTS event_outbox_waiting_not_before
     ON public.event_outbox_waiting (bucket, event_key, position) WHERE not_before IS NOT NULL;
 
