@@ -4,9 +4,9 @@
 -- Caller   completion, return and repair functions; nobody else may
 -- Locks    nothing new: the caller holds the cursors
 -- Refuses  nothing; answers the freed buckets that have more to publish now
--- Why      p_recount: the cursor's own count of unanswered events cannot be trusted after keys were blocked, or
---          part of a window was answered out of turn, so what the lease covers is looked at again.
-CREATE OR REPLACE FUNCTION symphony_internal.advance_event_cursors(p_buckets SMALLINT[], p_recount BOOLEAN) RETURNS SMALLINT[]
+-- Why      p_recount: buckets whose own count of unanswered events cannot be trusted, because keys were blocked or
+--          part of a window was answered out of turn: what the lease covers is looked at again.
+CREATE OR REPLACE FUNCTION symphony_internal.advance_event_cursors(p_buckets SMALLINT[], p_recount SMALLINT[]) RETURNS SMALLINT[]
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
@@ -14,18 +14,16 @@ DECLARE
     v_partly SMALLINT[];
 BEGIN
     v_partly := ARRAY(SELECT c.bucket FROM public.event_outbox_cursors c
-                       WHERE c.bucket = ANY (p_buckets) AND (p_recount OR c.unanswered > 0));
+                       WHERE c.bucket = ANY (p_buckets) AND (c.bucket = ANY (p_recount) OR c.unanswered > 0));
     IF cardinality(v_partly) > 0 THEN
         UPDATE public.event_outbox_cursors c
-           SET unanswered = h.events,
+           SET unanswered = coalesce(h.events, 0),
                published_through = coalesce(h.first_in_window - 1, c.claimed_through),
                -- Never lowered: the next window may be shorter than the one whose answers came out of turn.
                ragged_through = CASE WHEN h.first_in_window IS NULL THEN c.ragged_through ELSE GREATEST(c.ragged_through, c.claimed_through) END
           FROM unnest(v_partly) t(bucket)
-         CROSS JOIN LATERAL (SELECT u.lease_token FROM public.event_outbox_cursors u WHERE u.bucket = t.bucket LIMIT 1) u
-         CROSS JOIN LATERAL (
-             SELECT count(*) AS events, min(x.log_position) FILTER (WHERE x.in_window) AS first_in_window
-               FROM symphony_internal.handed_out_events(ARRAY[t.bucket], u.lease_token) x) h
+          LEFT JOIN (SELECT x.bucket, count(*) AS events, min(x.log_position) FILTER (WHERE x.in_window) AS first_in_window
+                       FROM symphony_internal.handed_out_events(v_partly) x GROUP BY x.bucket) h ON h.bucket = t.bucket
          WHERE c.bucket = t.bucket;
     END IF;
     UPDATE public.event_outbox_cursors c

@@ -22,6 +22,7 @@ DECLARE
     v_start   INT := floor(random() * 256);
     v_seen    SMALLINT[] := '{}'::SMALLINT[];
     v_buckets SMALLINT[];
+    v_concerned SMALLINT[];
     v_run     INT;
     v_handed  BOOLEAN := false;
 BEGIN
@@ -63,29 +64,34 @@ BEGIN
                       ORDER BY l.position LIMIT v_run) x) w
          WHERE c.bucket = t.bucket;
 
-        IF EXISTS (SELECT FROM public.event_outbox_blocked k WHERE k.bucket = ANY (v_buckets))
-           OR EXISTS (SELECT FROM public.event_outbox_cursors c WHERE c.bucket = ANY (v_buckets) AND c.ragged_through > c.published_through)
-        THEN
-            v_handed := symphony_internal.set_aside_blocked_events(v_buckets, v_token, v_run);
+        -- Only buckets with a blocked key, or answers out of turn, are looked at event by event.
+        v_concerned := ARRAY(
+            SELECT c.bucket FROM public.event_outbox_cursors c
+             WHERE c.bucket = ANY (v_buckets)
+               AND (c.ragged_through > c.published_through
+                    OR (SELECT true FROM public.event_outbox_blocked k WHERE k.bucket = c.bucket LIMIT 1)));
+        RETURN QUERY
+        SELECT l.bucket, v_token, l.position, l.event_id, l.event_key, l.event, l.created_at, 0, 0
+          FROM unnest(v_buckets) t(bucket)
+         CROSS JOIN LATERAL (SELECT c.published_through, c.claimed_through FROM public.event_outbox_cursors c
+                              WHERE c.bucket = t.bucket LIMIT 1) c
+         CROSS JOIN LATERAL (SELECT x.* FROM public.event_outbox_log x
+                              WHERE x.bucket = t.bucket AND x.position > c.published_through AND x.position <= c.claimed_through
+                              ORDER BY x.position) l
+         WHERE t.bucket <> ALL (v_concerned);
+        v_handed := FOUND;
+        IF cardinality(v_concerned) > 0 THEN
+            PERFORM symphony_internal.set_aside_blocked_events(v_concerned, v_token, v_run);
             RETURN QUERY
             SELECT h.bucket, v_token, l.position, l.event_id, l.event_key, l.event, l.created_at, h.attempt_count, h.redrive_no
-              FROM symphony_internal.handed_out_events(v_buckets, v_token) h
+              FROM symphony_internal.handed_out_events(v_concerned) h
              CROSS JOIN LATERAL (SELECT x.* FROM public.event_outbox_log x WHERE x.bucket = h.bucket AND x.position = h.log_position LIMIT 1) l
              ORDER BY h.bucket, l.position;
-        ELSE
-            RETURN QUERY
-            SELECT l.bucket, v_token, l.position, l.event_id, l.event_key, l.event, l.created_at, 0, 0
-              FROM unnest(v_buckets) t(bucket)
-             CROSS JOIN LATERAL (SELECT c.published_through, c.claimed_through FROM public.event_outbox_cursors c
-                                  WHERE c.bucket = t.bucket LIMIT 1) c
-             CROSS JOIN LATERAL (SELECT x.* FROM public.event_outbox_log x
-                                  WHERE x.bucket = t.bucket AND x.position > c.published_through AND x.position <= c.claimed_through
-                                  ORDER BY x.position) l;
-            v_handed := FOUND;
-            -- Emptied between the look and the lock: leave no lease on them.
-            UPDATE public.event_outbox_cursors c
-               SET claimed_by = NULL, lease_token = NULL, lease_expires_at = NULL, claimed_at = NULL
-             WHERE c.bucket = ANY (v_buckets) AND c.unanswered = 0;
+            v_handed := v_handed OR FOUND;
         END IF;
+        -- Emptied between the look and the lock: leave no lease on them.
+        UPDATE public.event_outbox_cursors c
+           SET claimed_by = NULL, lease_token = NULL, lease_expires_at = NULL, claimed_at = NULL
+         WHERE c.bucket = ANY (v_buckets) AND c.unanswered = 0;
     END LOOP;
 END $$;

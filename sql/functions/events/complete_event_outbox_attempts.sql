@@ -7,9 +7,9 @@
 -- Refuses  P7005 for arrays that do not fit together; per event, answered in `result` and never raised:
 --          P7001 a terminal outcome exists already, P7002 not held under this lease, P7003 invalid state
 -- Why      outcomes come in any order and in parts. A NULL state means that it was not sent: it waits the given
---          seconds and no attempt is counted. Where nothing is blocked and all was published, the windows are
---          read once and one insert does it all; the rest is done with care, by settle_event_attempts. A
---          repeated call is answered as the first: the ledger has this lease's outcome.
+--          seconds and no attempt is counted. In buckets where nothing is blocked and all was published, the
+--          windows are read once and one insert does it all; the others are done with care, by
+--          settle_event_attempts. A repeated call is answered as the first: the ledger has this lease's outcome.
 CREATE OR REPLACE FUNCTION public.complete_event_outbox_attempts(
     p_worker_id TEXT, p_buckets SMALLINT[], p_positions BIGINT[], p_lease_tokens UUID[], p_states TEXT[],
     p_destinations TEXT[] DEFAULT NULL, p_bus_references TEXT[] DEFAULT NULL, p_error_codes TEXT[] DEFAULT NULL,
@@ -23,7 +23,9 @@ DECLARE
     v_now     TIMESTAMPTZ := clock_timestamp();
     v_count   INT := cardinality(p_positions);
     v_buckets SMALLINT[];
-    v_careful BOOLEAN;
+    v_troubled SMALLINT[];
+    v_concerned SMALLINT[];
+    v_plain   SMALLINT[];
     v_unsent  INT[];
     v_written INT;
     v_more    SMALLINT[];
@@ -43,21 +45,27 @@ BEGIN
         RAISE EXCEPTION 'p_positions names an event twice, or null: give each event''s outcome once' USING ERRCODE = 'P7005';
     END IF;
 
+    -- Buckets with an outcome that is not a plain publication.
+    v_troubled := ARRAY(SELECT DISTINCT t.bucket FROM unnest(p_buckets, p_states, p_unknowns) t(bucket, outcome, unknown)
+                         WHERE t.outcome IS DISTINCT FROM 'DISPATCHED' OR t.unknown);
     -- The leases that are still held, from here on locked.
     v_buckets := ARRAY(
         SELECT c.bucket FROM public.event_outbox_cursors c
          WHERE c.bucket = ANY (p_buckets) AND c.claimed_by = p_worker_id AND c.lease_expires_at > clock_timestamp()
          ORDER BY c.bucket FOR UPDATE);
-    v_careful := (SELECT bool_or(t.outcome IS DISTINCT FROM 'DISPATCHED') FROM unnest(p_states) t(outcome))
-        OR p_unknowns IS NOT NULL
-        OR EXISTS (SELECT FROM public.event_outbox_cursors c WHERE c.bucket = ANY (v_buckets) AND c.ragged_through > c.published_through)
-        OR EXISTS (SELECT FROM public.event_outbox_blocked k WHERE k.bucket = ANY (v_buckets));
+    v_concerned := ARRAY(
+        SELECT c.bucket FROM public.event_outbox_cursors c
+         WHERE c.bucket = ANY (v_buckets)
+           AND (c.ragged_through > c.published_through OR c.bucket = ANY (v_troubled)
+                OR (SELECT true FROM public.event_outbox_blocked k WHERE k.bucket = c.bucket LIMIT 1)));
+    v_plain := ARRAY(SELECT b FROM unnest(v_buckets) b WHERE b <> ALL (v_concerned));
 
-    IF v_careful THEN
+    IF cardinality(v_concerned) > 0 THEN
         v_unsent := symphony_internal.settle_event_attempts(
-            p_worker_id, v_buckets, p_buckets, p_positions, p_lease_tokens, p_states, p_destinations, p_bus_references,
+            p_worker_id, v_concerned, p_buckets, p_positions, p_lease_tokens, p_states, p_destinations, p_bus_references,
             p_error_codes, p_error_messages, p_latencies_ms, p_retry_delays_seconds, p_unknowns, p_continues);
-    ELSE
+    END IF;
+    IF cardinality(v_plain) > 0 THEN
         WITH written AS (
             INSERT INTO public.event_outbox_attempts
                 (bucket, position, redrive_no, outcome_no, attempt_no, state, event_id, event_key, claimed_at, completed_at,
@@ -67,7 +75,7 @@ BEGIN
                    p_worker_id, h.lease_token
               FROM unnest(p_buckets, p_positions, p_lease_tokens) WITH ORDINALITY t(bucket, log_position, token, ordinal)
               JOIN (SELECT c.bucket, c.lease_token, c.claimed_at, l.position, l.event_id, l.event_key
-                      FROM unnest(v_buckets) b(bucket)
+                      FROM unnest(v_plain) b(bucket)
                      CROSS JOIN LATERAL (SELECT x.* FROM public.event_outbox_cursors x WHERE x.bucket = b.bucket LIMIT 1) c
                      CROSS JOIN LATERAL (SELECT x.position, x.event_id, x.event_key FROM public.event_outbox_log x
                                           WHERE x.bucket = c.bucket AND x.position > c.published_through AND x.position <= c.claimed_through
@@ -82,7 +90,7 @@ BEGIN
         )
         SELECT sum(a.answered) INTO v_written FROM counted a;
     END IF;
-    v_more := symphony_internal.advance_event_cursors(v_buckets, v_careful);
+    v_more := symphony_internal.advance_event_cursors(v_buckets, v_concerned);
 
     IF v_written = v_count THEN
         RETURN QUERY SELECT t.ordinal::INT, 'OK', 1, 'DISPATCHED'::public.outbox_attempt_state, t.bucket = ANY (v_more)
@@ -94,8 +102,8 @@ BEGIN
            CASE WHEN ok.attempt_no IS NOT NULL OR t.ordinal = ANY (v_unsent) THEN 'OK'
                 WHEN t.outcome IS NOT NULL AND t.outcome NOT IN ('DISPATCHED', 'RETRYABLE', 'FAILED')
                      OR t.outcome IS DISTINCT FROM 'RETRYABLE' AND t.unknown IS TRUE THEN 'P7003'
-                WHEN EXISTS (SELECT FROM public.event_outbox_attempts a
-                              WHERE a.bucket = t.bucket AND a.position = t.log_position AND a.outcome_no = 0) THEN 'P7001'
+                WHEN (SELECT true FROM public.event_outbox_attempts a
+                       WHERE a.bucket = t.bucket AND a.position = t.log_position AND a.outcome_no = 0 LIMIT 1) THEN 'P7001'
                 ELSE 'P7002' END,
            ok.attempt_no, ok.state, t.bucket = ANY (v_more)
       FROM unnest(p_buckets, p_positions, p_lease_tokens, p_states, p_unknowns)

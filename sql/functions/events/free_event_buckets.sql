@@ -9,7 +9,7 @@
 CREATE OR REPLACE FUNCTION symphony_internal.free_event_buckets(p_buckets SMALLINT[]) RETURNS VOID
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 BEGIN
-    PERFORM symphony_internal.advance_event_cursors(p_buckets, true);
+    PERFORM symphony_internal.advance_event_cursors(p_buckets, p_buckets);
     UPDATE public.event_outbox_waiting w SET lease_token = NULL
      WHERE w.bucket = ANY (p_buckets) AND w.lease_token IS NOT NULL;
     UPDATE public.event_outbox_cursors c

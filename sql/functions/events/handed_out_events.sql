@@ -5,8 +5,9 @@
 -- Locks    nothing: the caller holds the cursors
 -- Refuses  nothing
 -- Why      one place says what a lease covers: the window without what waits and what has its outcome, and the
---          waiting events that carry the lease's token.
-CREATE OR REPLACE FUNCTION symphony_internal.handed_out_events(p_buckets SMALLINT[], p_token UUID)
+--          waiting events that carry the lease's token. Each probe is a subquery with a LIMIT, which no plan turns
+--          into a join: on statistics of an empty ledger NOT EXISTS read all of it for every window.
+CREATE OR REPLACE FUNCTION symphony_internal.handed_out_events(p_buckets SMALLINT[])
 RETURNS TABLE (bucket SMALLINT, log_position BIGINT, event_key TEXT, redrive_no INT, last_attempt_no INT, attempt_count INT, in_window BOOLEAN)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off AS $$
@@ -19,15 +20,17 @@ BEGIN
               FROM public.event_outbox_cursors c
              CROSS JOIN LATERAL (SELECT x.event_key, x.position FROM public.event_outbox_log x
                                   WHERE x.bucket = c.bucket AND x.position > c.published_through AND x.position <= c.claimed_through) l
-             WHERE c.bucket = ANY (p_buckets) AND c.lease_token = p_token
-               AND NOT EXISTS (SELECT FROM public.event_outbox_waiting w
-                                WHERE w.bucket = c.bucket AND w.event_key = l.event_key AND w.position = l.position)
-               AND NOT EXISTS (SELECT FROM public.event_outbox_attempts a
-                                WHERE a.bucket = c.bucket AND a.position = l.position AND a.outcome_no = 0)
+             WHERE c.bucket = ANY (p_buckets) AND c.lease_token IS NOT NULL
+               AND (SELECT true FROM public.event_outbox_waiting w
+                     WHERE w.bucket = c.bucket AND w.event_key = l.event_key AND w.position = l.position LIMIT 1) IS NULL
+               AND (SELECT true FROM public.event_outbox_attempts a
+                     WHERE a.bucket = c.bucket AND a.position = l.position AND a.outcome_no = 0 LIMIT 1) IS NULL
             UNION ALL
-            SELECT w.bucket, w.position, w.event_key, w.redrive_no, false
-              FROM public.event_outbox_waiting w
-             WHERE w.bucket = ANY (p_buckets) AND w.lease_token IS NOT NULL AND w.lease_token = p_token) h
+            SELECT c.bucket, w.position, w.event_key, w.redrive_no, false
+              FROM public.event_outbox_cursors c
+             CROSS JOIN LATERAL (SELECT x.position, x.event_key, x.redrive_no FROM public.event_outbox_waiting x
+                                  WHERE x.lease_token IS NOT NULL AND x.lease_token = c.lease_token AND x.bucket = c.bucket) w
+             WHERE c.bucket = ANY (p_buckets)) h
       -- A lost worker is no try: whoever restarts a fleet ten times must not fail its events.
      CROSS JOIN LATERAL (SELECT max(a.attempt_no) AS last_no, count(*) FILTER (WHERE a.state = 'RETRYABLE') AS retries
                            FROM public.event_outbox_attempts a

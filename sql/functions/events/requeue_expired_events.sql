@@ -20,10 +20,9 @@ BEGIN
     WITH lost AS MATERIALIZED (
         SELECT c.bucket, c.claimed_by, c.lease_token, c.claimed_at, c.lease_expires_at, h.log_position, h.event_key, h.redrive_no,
                h.last_attempt_no + 1 AS attempt_no, l.event_id
-          FROM public.event_outbox_cursors c
-         CROSS JOIN LATERAL symphony_internal.handed_out_events(ARRAY[c.bucket], c.lease_token) h
+          FROM symphony_internal.handed_out_events(p_buckets) h
+         CROSS JOIN LATERAL (SELECT x.* FROM public.event_outbox_cursors x WHERE x.bucket = h.bucket LIMIT 1) c
          CROSS JOIN LATERAL (SELECT x.event_id FROM public.event_outbox_log x WHERE x.bucket = h.bucket AND x.position = h.log_position LIMIT 1) l
-         WHERE c.bucket = ANY (p_buckets)
     ), ledger AS (
         INSERT INTO public.event_outbox_attempts
             (bucket, position, redrive_no, outcome_no, attempt_no, state, event_id, event_key, claimed_at, completed_at, error_code,

@@ -3,10 +3,10 @@
 -- Moves    in the window -> waiting behind its key | waiting -> handed out; a bucket with nothing to hand out is freed
 -- Caller   claim_event_outbox_batch; nobody else may
 -- Locks    nothing new: the caller holds the cursors
--- Refuses  nothing; answers whether anything is handed out
+-- Refuses  nothing
 -- Why      what waits is found by its key from then on, so fifty thousand events behind a blocked key cost the
 --          others nothing: they are passed once, as positions, and not looked at again.
-CREATE OR REPLACE FUNCTION symphony_internal.set_aside_blocked_events(p_buckets SMALLINT[], p_token UUID, p_run INT) RETURNS BOOLEAN
+CREATE OR REPLACE FUNCTION symphony_internal.set_aside_blocked_events(p_buckets SMALLINT[], p_token UUID, p_run INT) RETURNS VOID
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
@@ -18,10 +18,10 @@ BEGIN
      CROSS JOIN LATERAL (SELECT x.event_key, x.position FROM public.event_outbox_log x
                           WHERE x.bucket = c.bucket AND x.position > c.published_through AND x.position <= c.claimed_through) l
      WHERE c.bucket = ANY (p_buckets)
-       AND EXISTS (SELECT FROM public.event_outbox_blocked k WHERE k.bucket = c.bucket AND k.event_key = l.event_key)
-       AND NOT (l.position <= c.ragged_through
-                AND EXISTS (SELECT FROM public.event_outbox_attempts a
-                             WHERE a.bucket = c.bucket AND a.position = l.position AND a.outcome_no = 0))
+       AND (SELECT true FROM public.event_outbox_blocked k WHERE k.bucket = c.bucket AND k.event_key = l.event_key LIMIT 1)
+       AND (l.position > c.ragged_through
+            OR (SELECT true FROM public.event_outbox_attempts a
+                 WHERE a.bucket = c.bucket AND a.position = l.position AND a.outcome_no = 0 LIMIT 1) IS NULL)
     ON CONFLICT (bucket, event_key, position) DO NOTHING;
 
     UPDATE public.event_outbox_waiting w SET lease_token = p_token
@@ -52,9 +52,9 @@ BEGIN
            lease_token = CASE WHEN h.events > 0 THEN c.lease_token END,
            lease_expires_at = CASE WHEN h.events > 0 THEN c.lease_expires_at END,
            claimed_at = CASE WHEN h.events > 0 THEN c.claimed_at END
-      FROM unnest(p_buckets) t(bucket)
-     CROSS JOIN LATERAL (SELECT count(*) AS events, count(*) FILTER (WHERE x.in_window) AS in_window
-                           FROM symphony_internal.handed_out_events(ARRAY[t.bucket], p_token) x) h
-     WHERE c.bucket = t.bucket;
-    RETURN EXISTS (SELECT FROM public.event_outbox_cursors c WHERE c.bucket = ANY (p_buckets) AND c.lease_token = p_token);
+      FROM (SELECT t.bucket, count(x.bucket) AS events, count(*) FILTER (WHERE x.in_window) AS in_window
+              FROM unnest(p_buckets) t(bucket)
+              LEFT JOIN symphony_internal.handed_out_events(p_buckets) x ON x.bucket = t.bucket
+             GROUP BY t.bucket) h
+     WHERE c.bucket = h.bucket;
 END $$;

@@ -40,8 +40,8 @@ BEGIN
         SELECT v_item.bucket, v_item.event_key, l.position FROM public.event_outbox_log l
          WHERE l.bucket = v_item.bucket AND l.position > v_item.published_through AND l.position <= v_item.claimed_through
            AND l.event_key = v_item.event_key AND l.position >= v_item.log_position
-           AND NOT EXISTS (SELECT FROM public.event_outbox_attempts a
-                            WHERE a.bucket = l.bucket AND a.position = l.position AND a.outcome_no = 0)
+           AND (SELECT true FROM public.event_outbox_attempts a
+                 WHERE a.bucket = l.bucket AND a.position = l.position AND a.outcome_no = 0 LIMIT 1) IS NULL
         ON CONFLICT (bucket, event_key, position) DO NOTHING;
         UPDATE public.event_outbox_waiting w SET lease_token = NULL
          WHERE w.bucket = v_item.bucket AND w.event_key = v_item.event_key AND w.position >= v_item.log_position
@@ -67,5 +67,5 @@ BEGIN
     DELETE FROM public.event_outbox_blocked k
      USING (SELECT DISTINCT t.bucket, t.event_key FROM unnest(p_buckets, v_keys) t(bucket, event_key)) t
      WHERE k.bucket = t.bucket AND k.event_key = t.event_key AND k.failed_position IS NULL
-       AND NOT EXISTS (SELECT FROM public.event_outbox_waiting w WHERE w.bucket = k.bucket AND w.event_key = k.event_key);
+       AND (SELECT true FROM public.event_outbox_waiting w WHERE w.bucket = k.bucket AND w.event_key = k.event_key LIMIT 1) IS NULL;
 END $$;

@@ -20,22 +20,23 @@ BEGIN
     WITH held AS MATERIALIZED (
         SELECT t.*, c.claimed_at, l.event_id, l.event_key, coalesce(w.redrive_no, 0) AS redrive_no,
                coalesce((SELECT max(a.attempt_no) FROM public.event_outbox_attempts a
-                                                   WHERE a.bucket = t.bucket AND a.position = t.log_position
-                                                     AND a.redrive_no = coalesce(w.redrive_no, 0)), 0) AS attempts_before
+                          WHERE a.bucket = t.bucket AND a.position = t.log_position
+                            AND a.redrive_no = coalesce(w.redrive_no, 0)), 0) AS attempts_before
           FROM unnest(p_buckets, p_positions, p_lease_tokens, p_states, p_destinations, p_bus_references, p_error_codes,
                       p_error_messages, p_latencies_ms, p_unknowns)
                WITH ORDINALITY t(bucket, log_position, token, outcome, destination, bus_reference, error_code, error_message,
                                  latency_ms, unknown, ordinal)
          CROSS JOIN LATERAL (SELECT x.claimed_at, x.published_through, x.claimed_through FROM public.event_outbox_cursors x
-                              WHERE x.bucket = t.bucket AND x.bucket = ANY (p_held) AND x.lease_token = t.token LIMIT 1) c
+                              WHERE x.bucket = t.bucket AND x.lease_token = t.token LIMIT 1) c
          CROSS JOIN LATERAL (SELECT x.event_id, x.event_key FROM public.event_outbox_log x
                               WHERE x.bucket = t.bucket AND x.position = t.log_position LIMIT 1) l
           LEFT JOIN LATERAL (SELECT x.redrive_no, x.lease_token FROM public.event_outbox_waiting x
                               WHERE x.bucket = t.bucket AND x.event_key = l.event_key AND x.position = t.log_position LIMIT 1) w ON true
          WHERE CASE WHEN w.redrive_no IS NOT NULL THEN w.lease_token IS NOT DISTINCT FROM t.token
                     ELSE t.log_position > c.published_through AND t.log_position <= c.claimed_through
-                         AND NOT EXISTS (SELECT FROM public.event_outbox_attempts a
-                                                         WHERE a.bucket = t.bucket AND a.position = t.log_position AND a.outcome_no = 0) END
+                         AND (SELECT true FROM public.event_outbox_attempts a
+                               WHERE a.bucket = t.bucket AND a.position = t.log_position AND a.outcome_no = 0 LIMIT 1) IS NULL END
+           AND t.bucket = ANY (p_held)
            AND (t.outcome IS NULL OR t.outcome IN ('DISPATCHED', 'RETRYABLE', 'FAILED'))
            AND (t.outcome = 'RETRYABLE' OR t.unknown IS NOT TRUE)
     ), ledger AS (
