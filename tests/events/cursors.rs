@@ -3,7 +3,7 @@
 use symphony::db::{EventClaim, EventRecorded, EventState};
 
 use super::{FAILED, RETRYABLE, event, ids, is_recorded, leases};
-use crate::support::TestDb;
+use crate::support::{TestDb, run};
 
 const SENT: EventState = EventState::Dispatched;
 
@@ -367,6 +367,35 @@ async fn what_a_claim_hands_out_is_bounded_after_an_outage_and_every_key_gets_it
     assert!(db.report("w", &outcomes).await.iter().all(is_recorded));
     assert_eq!(db.publish_all("w").await.len(), 250);
     db.assert_events_hold().await;
+}
+
+#[tokio::test]
+async fn a_blocked_key_makes_no_claim_read_the_ledger_whatever_the_statistics_say() {
+    let db = TestDb::new().await;
+    let (blocked, free) = neighbours(&db).await;
+    // As after an installation: the planner knows the tables as empty.
+    db.sql("ANALYZE").await;
+    db.tell_of(&blocked, 1).await;
+    let events = db.claim_events("w", 50).await;
+    db.report("w", &[(&events[0], FAILED)]).await;
+    for _ in 0..3 {
+        db.tell_of(&free, 1_000).await;
+    }
+    db.publish_all("w").await;
+    db.tell_of(&free, 50).await;
+    let mut connection = db.admin().await;
+    let claim = "SELECT count(*) FROM claim_event_outbox_batch(50, 'w', 60, 1, 50)";
+    run(&mut connection, &format!("BEGIN; {claim}")).await.unwrap();
+    // Of this transaction alone.
+    let entries: i64 = sqlx::query_scalar(
+        "SELECT pg_stat_get_xact_tuples_returned('event_outbox_attempts_one_terminal_per_event'::regclass)",
+    )
+    .fetch_one(&mut connection)
+    .await
+    .unwrap();
+    run(&mut connection, "COMMIT").await.unwrap();
+    assert_eq!(db.count("event_outbox_cursors WHERE unanswered = 50").await, 1);
+    assert!(entries < 500, "{entries} of 3,000 ledger entries for a window of 50");
 }
 
 /// Two keys that share a bucket.
