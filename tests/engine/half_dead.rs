@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use symphony::db::{Database, RoleSource};
+use symphony::db::{Database, Ingest, RoleSource};
 use symphony::engine::gate::BreakerSettings;
 use symphony::engine::{self, Engine, EngineSettings, Point, Points, Start};
 use symphony::lanes::payments::rail::{Answer, Inquiry, Payment, Rail, Terms};
@@ -21,6 +21,13 @@ use crate::support::{TestDb, payment, run, until};
 
 fn accepting(bank: &Arc<Bank>) -> ScriptedRail {
     rail(bank, terms(), |_, _, _| Reply::Executed(accepted()))
+}
+
+/// A call of this function waits for a lock.
+async fn hangs(db: &TestDb, function: &str) -> bool {
+    let waiting =
+        "pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    db.count(&format!("{waiting} AND query LIKE '%{function}%'")).await > 0
 }
 
 #[tokio::test]
@@ -56,6 +63,42 @@ async fn a_worker_whose_completer_died_claims_no_more_and_lets_its_leases_run_ou
 }
 
 #[tokio::test]
+async fn a_claim_under_way_when_the_engine_breaks_is_waited_for_and_given_back_unsent() {
+    let db = TestDb::new().await;
+    let bank = Arc::new(Bank::default());
+    let item = db.enqueue(&payment("one", "acme", "sepa")).await.outbox_id;
+    let slow = Terms { timeout: Duration::from_secs(30), ..terms() };
+    let later = rail(&bank, slow, |_, _, _| Reply::ExecutedLater(accepted()));
+    let patient = EngineSettings {
+        lease: Duration::from_mins(2),
+        shutdown: Duration::from_secs(20),
+        ..settings()
+    };
+    let dies = Points::new(|point| {
+        assert!(point != Point::BeforeComplete, "the completer dies, as the test says");
+    });
+    let engine = start_with(&db, vec![setup("sepa", later)], patient, dies);
+    until("it is under way", async || bank.running.load(Ordering::SeqCst) == 1).await;
+    let mut locker = db.admin().await;
+    run(&mut locker, "BEGIN; LOCK TABLE payment_outbox_pending IN ACCESS EXCLUSIVE MODE")
+        .await
+        .unwrap();
+    Ingest::enqueue(&mut locker, &payment("two", "brio", "sepa")).await.unwrap();
+    until("a claim hangs", async || hangs(&db, "claim_outbox_batch").await).await;
+    bank.open.notify_one();
+    let unlock = async {
+        until("the completer is dead", async || bank.running.load(Ordering::SeqCst) == 0).await;
+        run(&mut locker, "COMMIT").await.unwrap();
+    };
+    tokio::join!(engine.broken(), unlock);
+    assert_eq!(engine.metrics().claimed_items.get(), 2, "that claim was waited for");
+    until("it was given back", async || engine.metrics().returned_unsent.get() == 1).await;
+    assert_eq!(db.count("payment_outbox_pending WHERE lease_token IS NULL").await, 1);
+    assert_eq!(bank.sends.load(Ordering::SeqCst), 1);
+    assert_eq!(bank.executions(item), 1);
+}
+
+#[tokio::test]
 async fn outcomes_wait_for_the_operator_and_nothing_more_is_claimed_meanwhile() {
     let db = TestDb::new().await;
     let bank = Arc::new(Bank::default());
@@ -87,10 +130,7 @@ async fn a_stop_ends_in_time_though_a_claim_is_not_answered() {
         .unwrap();
     let rails = vec![setup("sepa", accepting(&bank))];
     let engine = start_with(&db, rails, impatient, Points::default());
-    until("the claim hangs", async || {
-        db.count("pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%claim_outbox_batch%'").await > 0
-    })
-    .await;
+    until("the claim hangs", async || hangs(&db, "claim_outbox_batch").await).await;
     let stopped = tokio::time::timeout(Duration::from_secs(15), engine.stop()).await;
     assert_eq!(stopped.expect("a stop that ends"), 0);
 }
@@ -181,10 +221,8 @@ async fn a_connection_that_swallows_everything_in_the_middle_of_a_write_holds_up
     let mut locker = db.admin().await;
     run(&mut locker, "BEGIN; SELECT FROM payment_outbox_pending FOR UPDATE").await.unwrap();
     bank.open.notify_one();
-    until("the outcome is being written", async || {
-        db.count("pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%complete_outbox_attempts%'").await > 0
-    })
-    .await;
+    until("the outcome is being written", async || hangs(&db, "complete_outbox_attempts").await)
+        .await;
     proxy.swallow();
     run(&mut locker, "ROLLBACK").await.unwrap();
     until_empty(&db).await;

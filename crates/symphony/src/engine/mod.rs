@@ -322,6 +322,8 @@ pub struct Engine {
     stopping: Arc<AtomicBool>,
     tasks: JoinSet<()>,
     pullers: JoinSet<()>,
+    /// Closed when no puller is left.
+    pulling: watch::Sender<()>,
 }
 
 /// Everything an engine needs.
@@ -372,6 +374,7 @@ impl Engine {
         let stopping = shared.holds.stopping();
         let mut tasks = JoinSet::new();
         let mut pullers = JoinSet::new();
+        let (pulling, _) = watch::channel(());
         let task = |name, task| watched(name, task, stage.clone(), stopping.clone());
         tasks.spawn(task("listener", listener::listen(shared.clone(), start.listen).boxed()));
         tasks.spawn(task("renewal", keeper::renew(shared.clone()).boxed()));
@@ -386,7 +389,8 @@ impl Engine {
         for group in 0..group_count {
             let outlet =
                 puller::Outlet { done: done_sender.clone(), unsent: unsent_sender.clone() };
-            pullers.spawn(task("puller", puller::pull(shared.clone(), group, outlet).boxed()));
+            let pull = puller::pull(shared.clone(), group, outlet, pulling.subscribe());
+            pullers.spawn(task("puller", pull.boxed()));
         }
         Ok(Self {
             stage,
@@ -397,6 +401,7 @@ impl Engine {
             stopping,
             tasks,
             pullers,
+            pulling,
         })
     }
 
@@ -410,12 +415,13 @@ impl Engine {
         &self.metrics
     }
 
-    /// Wait until a task of this engine has died. It claims and renews nothing any more then: stop it, and start
-    /// another process.
+    /// Wait until a task of this engine has died and the claim that was under way has ended (or had its time). It
+    /// claims and renews nothing any more then: stop it, and start another process.
     pub async fn broken(&self) {
         let mut stage = self.stage.subscribe();
         // An error would mean that the engine itself is gone, and it is borrowed.
         drop(stage.wait_for(|stage| *stage == Stage::Broken).await);
+        drop(tokio::time::timeout(self.shutdown, self.pulling.closed()).await);
     }
 
     /// Stop: claim no more, give back what was not sent, let what is in flight end within the time allowed, and

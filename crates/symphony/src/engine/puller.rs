@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
 use super::gate::{Allowance, Breaker, RateLimit};
 use super::holds::Hold;
@@ -135,8 +135,13 @@ impl<L: Lane> Clone for Outlet<L> {
     }
 }
 
-/// Claim for one group until the engine stops.
-pub(super) async fn pull<L: Lane>(shared: Arc<Shared<L>>, index: usize, outlet: Outlet<L>) {
+/// Claim for one group until the engine stops; whoever waits for that sees `_pulling` dropped.
+pub(super) async fn pull<L: Lane>(
+    shared: Arc<Shared<L>>,
+    index: usize,
+    outlet: Outlet<L>,
+    _pulling: watch::Receiver<()>,
+) {
     let Some(group) = shared.groups.get(index) else { return };
     let mut stage = shared.stage.clone();
     let mut pacer = Pacer::new(Instant::now(), shared.settings.poll);
