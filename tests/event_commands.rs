@@ -84,7 +84,11 @@ async fn blocked(db: &TestDb, key: &str, code: &str, count: usize) -> Vec<Uuid> 
         })
         .collect();
     assert_eq!(outcomes.len(), 1);
-    db.database.executor().complete_events("w", &outcomes).await.unwrap();
+    db.database
+        .executor()
+        .complete_events("w", &outcomes.iter().collect::<Vec<_>>())
+        .await
+        .unwrap();
     told
 }
 

@@ -73,7 +73,7 @@ async fn nothing_else_that_happens_to_its_key_makes_a_redrive_go_out_while_the_b
             super::RETRYABLE,
         )
     };
-    db.database.executor().complete_events("w", &[retry]).await.unwrap();
+    db.database.executor().complete_events("w", &[&retry]).await.unwrap();
     assert!(db.claim_events("w", 50).await.is_empty(), "the first of the key must wait");
     db.make_keys_due().await;
     assert_eq!(db.publish_all("w").await, [first[0], second[0], second[1]]);

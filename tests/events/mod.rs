@@ -61,7 +61,11 @@ impl TestDb {
             .iter()
             .map(|(event, state)| EventOutcome::new(event.lease(), event.log_position, *state))
             .collect();
-        self.database.executor().complete_events(worker, &outcomes).await.unwrap()
+        self.database
+            .executor()
+            .complete_events(worker, &outcomes.iter().collect::<Vec<_>>())
+            .await
+            .unwrap()
     }
 
     /// Claim and publish whatever can be, until nothing is left. Answers the ids in the order of publication.

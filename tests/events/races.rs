@@ -133,7 +133,7 @@ async fn dispatch(
         let half = outcomes.len() / 2;
         outcomes.rotate_left(half);
         for part in outcomes.chunks(5) {
-            executor.complete_events(&worker, part).await.unwrap();
+            executor.complete_events(&worker, &part.iter().collect::<Vec<_>>()).await.unwrap();
         }
         // Whatever was left out by chance.
         executor.return_unsent_events(&worker, &super::leases(&events)).await.unwrap();

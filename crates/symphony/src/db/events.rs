@@ -1,5 +1,7 @@
 //! The event lane's calls: enqueue, claim, complete, renew, return, repair, and what operators do.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -140,8 +142,8 @@ pub struct EventOutcome {
     pub log_position: i64,
     /// How it ended.
     pub state: EventState,
-    /// Bus and topic, as `bus/topic`.
-    pub destination: Option<String>,
+    /// Bus and topic, as `bus/topic`; the same text for all of a route.
+    pub destination: Option<Arc<str>>,
     /// The bus's own id of the message.
     pub bus_reference: Option<String>,
     /// Our code for what went wrong.
@@ -254,10 +256,10 @@ fn tokens(leases: &[BucketLease]) -> Vec<LeaseToken> {
 
 /// One field of each, or nothing at all if none has it: five hundred nulls are not free to send.
 fn column<'a, T>(
-    outcomes: &'a [EventOutcome],
+    outcomes: &[&'a EventOutcome],
     field: impl Fn(&'a EventOutcome) -> Option<T>,
 ) -> Option<Vec<Option<T>>> {
-    let column: Vec<Option<T>> = outcomes.iter().map(field).collect();
+    let column: Vec<Option<T>> = outcomes.iter().map(|outcome| field(outcome)).collect();
     column.iter().any(Option::is_some).then_some(column)
 }
 
@@ -282,7 +284,7 @@ impl Executor {
     pub async fn complete_events(
         &self,
         worker_id: &str,
-        outcomes: &[EventOutcome],
+        outcomes: &[&EventOutcome],
     ) -> Result<Vec<EventRecorded>, DbError> {
         let (results, more): (Vec<String>, Vec<bool>) = self
             .call(async |connection| {

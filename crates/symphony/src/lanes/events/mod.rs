@@ -102,13 +102,20 @@ impl Outlet {
     }
 }
 
+/// A route with the bus it leads to.
+struct Way {
+    route: Route,
+    /// As the ledger writes it.
+    destination: Arc<str>,
+    outlet: Arc<Outlet>,
+}
+
 /// Publishes events.
 pub struct EventLane {
     executor: Executor,
     worker_id: String,
     settings: EventSettings,
-    /// Each with the bus it leads to.
-    routes: Vec<(Route, Arc<Outlet>)>,
+    ways: Vec<Way>,
 }
 
 /// A route names a bus that is not there.
@@ -136,14 +143,18 @@ impl EventLane {
                 (outlet.setup.name.clone(), Arc::new(outlet))
             })
             .collect();
-        let routes = routes
+        let ways = routes
             .into_iter()
             .map(|route| match outlets.get(&route.bus) {
-                Some(outlet) => Ok((route, outlet.clone())),
+                Some(outlet) => Ok(Way {
+                    destination: format!("{}/{}", route.bus, route.topic).into(),
+                    outlet: outlet.clone(),
+                    route,
+                }),
                 None => Err(NoSuchBus(route.bus)),
             })
             .collect::<Result<_, _>>()?;
-        Ok(Self { executor, worker_id, settings, routes })
+        Ok(Self { executor, worker_id, settings, ways })
     }
 
     fn outgoing(&self, event: ClaimedEvent) -> Outgoing {
@@ -159,7 +170,7 @@ impl EventLane {
         };
         Outgoing {
             // The first that matches.
-            route: self.routes.iter().position(|(route, _)| route.pattern.matches(&event_type)),
+            way: self.ways.iter().position(|way| way.route.pattern.matches(&event_type)),
             attempt_count: event.attempt_count,
             message: Message {
                 event_id: event.event_id,
@@ -178,17 +189,17 @@ impl EventLane {
     async fn publish(&self, window: &Window, hold: &Hold) -> Result<(), Unsent> {
         let mut chains =
             Chains::new(window.events.iter().map(|outgoing| outgoing.message.key.as_str()));
-        let route = |index: usize| window.events.get(index).and_then(|outgoing| outgoing.route);
+        let way = |index: usize| window.events.get(index).and_then(|outgoing| outgoing.way);
         let batch_max = |index: usize| {
-            route(index)
-                .and_then(|route| self.routes.get(route))
-                .map_or(1, |(_, outlet)| outlet.setup.bus.terms().batch_max)
+            way(index)
+                .and_then(|way| self.ways.get(way))
+                .map_or(1, |way| way.outlet.setup.bus.terms().batch_max)
         };
         let mut calls = FuturesUnordered::new();
         let mut stopped = None;
         loop {
             while stopped.is_none()
-                && let Some(batch) = chains.take(batch_max, |one, other| route(one) == route(other))
+                && let Some(batch) = chains.take(batch_max, |one, other| way(one) == way(other))
             {
                 calls.push(self.publish_batch(window, hold, batch));
             }
@@ -210,16 +221,15 @@ impl EventLane {
     ) -> Result<Vec<usize>, Unsent> {
         let events: Vec<(usize, &Outgoing)> =
             batch.iter().filter_map(|index| Some((*index, window.events.get(*index)?))).collect();
-        let route = events.first().and_then(|(_, outgoing)| self.routes.get(outgoing.route?));
-        let Some((route, outlet)) = route else {
-            let trouble =
-                Trouble::new("NO_ROUTE", "no route is for its type: add one to events.routes");
-            let goes_on = |(index, outgoing): &(usize, &Outgoing)| {
-                let answer = again(trouble.clone(), false, false);
-                self.settle(window, *index, outgoing, None, None, answer)
-            };
-            return Ok(events.iter().filter(|one| goes_on(one)).map(|(index, _)| *index).collect());
+        let way = events.first().and_then(|(_, outgoing)| self.ways.get(outgoing.way?));
+        let Some(way) = way else {
+            let problem = "no route is for its type: add one to events.routes";
+            let answers =
+                events.iter().map(|_| again(Trouble::new("NO_ROUTE", problem), false, false));
+            return Ok(self.settle(window, &events, None, None, answers));
         };
+        let outlet = &way.outlet;
+
         // Never closed.
         let Ok(_permit) = outlet.calls.acquire().await else { return Err(Unsent::Stopping) };
         if let Allowance::Nothing { until } = outlet.allowance() {
@@ -235,58 +245,58 @@ impl EventLane {
         let messages: Vec<&Message> =
             events.iter().map(|(_, outgoing)| &outgoing.message).collect();
         let started = Instant::now();
-        let answers = tokio::time::timeout(limit, bus.publish(&route.topic, &messages)).await;
+        let answers = tokio::time::timeout(limit, bus.publish(&way.route.topic, &messages)).await;
         hold.at(Point::AfterSend);
         let took = started.elapsed();
-        let mut answers = answers.unwrap_or_default().into_iter();
-        let (mut gone, mut unwell) = (Vec::with_capacity(events.len()), false);
-        for (index, outgoing) in events {
-            // A bus that answers too little has not answered.
-            let answer = answers.next().unwrap_or_else(|| {
-                let message = format!("no answer within {} ms", limit.as_millis());
-                again(Trouble::new("TIMEOUT", message), true, true)
-            });
-            unwell |= matches!(answer, Publication::Again { bus_unwell: true, .. });
-            if self.settle(window, index, outgoing, Some(route), Some(took), answer) {
-                gone.push(index);
-            }
-        }
-        outlet.report(unwell);
-        Ok(gone)
+        let mut answers = answers.unwrap_or_default();
+        // A bus that answers too little has not answered.
+        answers.resize_with(events.len(), || {
+            let message = format!("no answer within {} ms", limit.as_millis());
+            again(Trouble::new("TIMEOUT", message), true, true)
+        });
+        let unwell =
+            |answer: &Publication| matches!(answer, Publication::Again { bus_unwell: true, .. });
+        outlet.report(answers.iter().any(unwell));
+        Ok(self.settle(window, &events, Some(way), Some(took), answers.into_iter()))
     }
 
-    /// Note an answer; says whether the key goes on.
+    /// Note answers; says which keys go on.
     fn settle(
         &self,
         window: &Window,
-        index: usize,
-        outgoing: &Outgoing,
-        route: Option<&Route>,
+        events: &[(usize, &Outgoing)],
+        way: Option<&Way>,
         took: Option<Duration>,
-        answer: Publication,
-    ) -> bool {
-        let on_failed = route.map_or(OnFailed::Block, |route| route.on_failed);
-        let Verdict { state, retry_delay_seconds, bus_reference, trouble, key_goes_on } =
-            self.settings.retry.judge(answer, outgoing.attempt_count, on_failed);
-        if let (EventState::Failed { .. }, Some(trouble)) = (state, &trouble) {
-            tracing::error!(lane = "events", event_id = %outgoing.message.event_id, error_code = trouble.code,
-                event = "EVENT_FAILED", "an event could not be published");
-        }
-        let (error_code, error_message) =
-            trouble.map_or((None, None), |trouble| (Some(trouble.code), Some(trouble.message)));
-        window.answered(
-            index,
+        answers: impl Iterator<Item = Publication>,
+    ) -> Vec<usize> {
+        let on_failed = way.map_or(OnFailed::Block, |way| way.route.on_failed);
+        let latency_ms = took.map(|took| i32::try_from(took.as_millis()).unwrap_or(i32::MAX));
+        let mut gone = Vec::with_capacity(events.len());
+        let outcomes = events.iter().zip(answers).map(|((index, outgoing), answer)| {
+            let Verdict { state, retry_delay_seconds, bus_reference, trouble, key_goes_on } =
+                self.settings.retry.judge(answer, outgoing.attempt_count, on_failed);
+            if let (EventState::Failed { .. }, Some(trouble)) = (state, &trouble) {
+                tracing::error!(lane = "events", event_id = %outgoing.message.event_id, error_code = trouble.code,
+                    event = "EVENT_FAILED", "an event could not be published");
+            }
+            if key_goes_on {
+                gone.push(*index);
+            }
+            let (error_code, error_message) =
+                trouble.map_or((None, None), |trouble| (Some(trouble.code), Some(trouble.message)));
             EventOutcome {
-                destination: route.map(|route| format!("{}/{}", route.bus, route.topic)),
+                destination: way.map(|way| way.destination.clone()),
                 bus_reference,
                 error_code,
                 error_message,
-                latency_ms: took.map(|took| i32::try_from(took.as_millis()).unwrap_or(i32::MAX)),
+                latency_ms,
                 retry_delay_seconds,
                 ..EventOutcome::new(window.lease, outgoing.message.position, state)
-            },
-        );
-        key_goes_on
+            }
+        });
+        let outcomes: Vec<EventOutcome> = outcomes.collect();
+        window.answered(events, outcomes);
+        gone
     }
 }
 
@@ -297,15 +307,11 @@ fn again(trouble: Trouble, unknown: bool, bus_unwell: bool) -> Publication {
 /// The bus is left alone for a while: its keys wait, and no attempt is counted.
 fn set_aside(window: &Window, events: &[(usize, &Outgoing)], wait: Duration) {
     let seconds = i32::try_from(wait.as_secs().saturating_add(1)).unwrap_or(i32::MAX);
-    for (index, outgoing) in events {
-        window.answered(
-            *index,
-            EventOutcome {
-                retry_delay_seconds: Some(seconds),
-                ..EventOutcome::new(window.lease, outgoing.message.position, EventState::Unsent)
-            },
-        );
-    }
+    let outcomes = events.iter().map(|(_, outgoing)| EventOutcome {
+        retry_delay_seconds: Some(seconds),
+        ..EventOutcome::new(window.lease, outgoing.message.position, EventState::Unsent)
+    });
+    window.answered(events, outcomes.collect());
 }
 
 /// How one window ended.
@@ -335,7 +341,7 @@ impl Lane for EventLane {
     }
 
     fn groups(&self) -> Vec<Group> {
-        vec![self.settings.group(self.routes.iter().map(|(_, outlet)| &outlet.setup))]
+        vec![self.settings.group(self.ways.iter().map(|way| &way.outlet.setup))]
     }
 
     fn lease(work: &Window) -> BucketLease {
@@ -411,8 +417,8 @@ impl Lane for EventLane {
         let mut rest = windows;
         while !rest.is_empty() {
             let (some, others) = rest.split_at(windows_per_call(rest));
-            let outcomes: Vec<EventOutcome> =
-                some.iter().flat_map(|window| window.outcomes.iter().cloned()).collect();
+            let outcomes: Vec<&EventOutcome> =
+                some.iter().flat_map(|window| &window.outcomes).collect();
             let mut recorded = if outcomes.is_empty() {
                 Vec::new()
             } else {

@@ -19,8 +19,8 @@ pub struct Window {
 pub(super) struct Outgoing {
     pub(super) message: Message,
     pub(super) attempt_count: i32,
-    /// Its place in the routes; `None` if no route is for its type.
-    pub(super) route: Option<usize>,
+    /// Its place among the lane's ways; `None` if no route is for its type.
+    pub(super) way: Option<usize>,
 }
 
 /// How far publishing has come. Kept beside the work and not inside the call that does it, so that what was answered is
@@ -44,10 +44,10 @@ impl Window {
         self.progress().in_flight.extend(batch);
     }
 
-    pub(super) fn answered(&self, index: usize, outcome: EventOutcome) {
+    pub(super) fn answered(&self, events: &[(usize, &Outgoing)], outcomes: Vec<EventOutcome>) {
         let mut progress = self.progress();
-        progress.in_flight.retain(|flying| *flying != index);
-        progress.outcomes.push(outcome);
+        progress.in_flight.retain(|flying| events.iter().all(|(index, _)| index != flying));
+        progress.outcomes.extend(outcomes);
     }
 
     /// What is known, and what is still in flight.
