@@ -3,6 +3,7 @@
 use symphony::db::{DbError, Ingest};
 use symphony::domain::{Outcome, Payload};
 
+use crate::events::event;
 use crate::support::{TestDb, act, code, enqueue_at, payment, run};
 
 #[tokio::test]
@@ -189,6 +190,32 @@ async fn state_and_intent_commit_together_in_the_producers_own_transaction() {
         assert_eq!(db.count("invoices").await, expected);
         assert_eq!(db.count("payment_outbox_pending").await, expected);
     }
+}
+
+#[tokio::test]
+async fn a_plan_made_on_empty_tables_never_reads_a_grown_one_whole() {
+    let db = TestDb::new().await;
+    db.sql("VACUUM").await;
+    db.sql("ANALYZE").await;
+    let mut connection = db.admin().await;
+    run(&mut connection, "BEGIN").await.unwrap();
+    for n in 0..300 {
+        Ingest::enqueue(&mut connection, &payment(&n.to_string(), "p", "ach")).await.unwrap();
+        // Each twice: what is known is looked up.
+        let event = event("k", n);
+        Ingest::enqueue_event(&mut connection, &event).await.unwrap();
+        Ingest::enqueue_event(&mut connection, &event).await.unwrap();
+    }
+    // Of this transaction, by sequential scans; the settings are one row, read each time.
+    let read: Vec<String> = sqlx::query_scalar(
+        "SELECT relname || ': ' || pg_stat_get_xact_tuples_returned(oid) FROM pg_class
+          WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
+            AND pg_stat_get_xact_tuples_returned(oid) > 1000",
+    )
+    .fetch_all(&mut connection)
+    .await
+    .unwrap();
+    assert_eq!(read, Vec::<String>::new());
 }
 
 #[tokio::test]

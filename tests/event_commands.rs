@@ -73,7 +73,7 @@ async fn blocked(db: &TestDb, key: &str, code: &str, count: usize) -> Vec<Uuid> 
         .iter()
         .filter(|one| one.event_id == told[0])
         .map(|one| EventOutcome {
-            destination: Some("main/transfers".to_owned()),
+            destination: Some("main/transfers".into()),
             error_code: Some(code.to_owned()),
             error_message: Some("the topic does not exist".to_owned()),
             ..EventOutcome::new(

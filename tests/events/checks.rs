@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use symphony::db::Ingest;
 
 use crate::support::{TestDb, code, run};
 
@@ -78,21 +79,46 @@ async fn what_is_a_time_does_not_depend_on_the_producers_session() {
 }
 
 #[tokio::test]
-async fn a_bad_event_is_found_among_good_ones() {
+async fn a_bad_event_is_found_among_a_few_good_ones_and_among_many() {
     let db = TestDb::new().await;
     let mut wrong = Vec::new();
-    for case in corpus().iter().filter(|case| case.field.is_some()) {
-        let (before, after) = (super::event("k", 1), super::event("k", 2));
-        let bodies = [before.body(), case.event.as_ref(), after.body()];
-        let answers = db.database.ingest().enqueue_events_alone(&bodies).await.unwrap();
-        let codes: Vec<_> = answers.iter().map(|answer| answer.error_code.as_deref()).collect();
-        if codes != [None, Some("P7005"), None] {
-            wrong.push(format!("{}: {codes:?}", case.name));
+    let bad: Vec<Case> = corpus().into_iter().filter(|case| case.field.is_some()).collect();
+    // Many are looked at all at once.
+    for around in [1, 15] {
+        for case in &bad {
+            let good: Vec<_> = (0..2 * around).map(|n| super::event("k", n)).collect();
+            let mut bodies: Vec<&RawValue> = good.iter().map(|event| event.body()).collect();
+            bodies.insert(around, &case.event);
+            let answers = db.database.ingest().enqueue_events_alone(&bodies).await.unwrap();
+            let refused: Vec<_> = answers
+                .iter()
+                .filter_map(|answer| Some((answer.item_no, answer.error_code.as_deref()?)))
+                .collect();
+            if refused != [(i32::try_from(around + 1).unwrap(), "P7005")] {
+                wrong.push(format!("{} among {}: {refused:?}", case.name, 2 * around));
+            }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let good = i64::try_from(corpus().iter().filter(|case| case.field.is_some()).count()).unwrap();
-    assert_eq!(db.count("event_outbox_log").await, 2 * good);
+    let told = i64::try_from(bad.len() * (2 + 30)).unwrap();
+    assert_eq!(db.count("event_outbox_log").await, told);
+}
+
+#[tokio::test]
+async fn good_events_are_accepted_one_by_one_and_all_at_once() {
+    let db = TestDb::new().await;
+    let good: Vec<Case> = corpus().into_iter().filter(|case| case.field.is_none()).collect();
+    let ordinary: Vec<_> = (0..30).map(|n| super::event("k", n)).collect();
+    for case in &good {
+        let mut bodies: Vec<&RawValue> = ordinary.iter().map(|event| event.body()).collect();
+        bodies.push(&case.event);
+        let mut connection = db.as_role("symphony_ingest").await;
+        run(&mut connection, "BEGIN").await.unwrap();
+        let answers = Ingest::enqueue_events(&mut connection, &bodies).await.unwrap();
+        run(&mut connection, "ROLLBACK").await.unwrap();
+        assert!(answers.iter().all(|answer| answer.error_code.is_none()), "{}", case.name);
+        assert_eq!(answers.len(), 31);
+    }
 }
 
 #[tokio::test]

@@ -11,16 +11,19 @@
 CREATE OR REPLACE FUNCTION public.enqueue_event_outbox_batch(p_events JSONB[])
 RETURNS TABLE (item_no INT, event_id UUID, log_position BIGINT, created_at TIMESTAMPTZ, state TEXT, duplicate BOOLEAN,
                error_code TEXT, error_message TEXT)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET datestyle = 'ISO, YMD' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET datestyle = 'ISO, YMD' AS $$
 #variable_conflict use_column
 DECLARE
+    -- Below, a look at each costs less than building the automaton for all.
+    c_many CONSTANT INT := 25;
     v_now       TIMESTAMPTZ := clock_timestamp();
     v_count     INT := cardinality(p_events);
     v_denied    TEXT[] := (SELECT s.denied_payload_keys FROM public.event_outbox_settings s);
     v_ids       UUID[];
     v_keys      TEXT[];
     v_buckets   SMALLINT[];
-    v_texts     TEXT[];
+    v_lines     TEXT;
+    v_longest   INT;
     v_positions BIGINT[];
     v_plain     BOOLEAN;
     v_defects   TEXT[] := '{}'::TEXT[];
@@ -28,31 +31,43 @@ DECLARE
 BEGIN
     PERFORM symphony_internal.require_outbox_count('p_events', coalesce(v_count, 0), 4096);
     BEGIN
-        -- NULL is not plain: bool_and would pass over it.
-        SELECT bool_and(coalesce(symphony_internal.is_plain_event(
-                   e.event, e.envelope, e.key_text, e.payload, e.event_id, e.occurred_at, e.type, e.traceparent,
-                   octet_length(e.event_text), v_denied), false)),
-               array_agg(e.event_id::UUID), array_agg(e.event_text),
+        -- NULL is not plain: bool_and and string_agg would pass over it. '$.**{2}' is whatever is not flat.
+        SELECT bool_and(coalesce(
+                   e.event - '{envelope,key,payload}'::TEXT[] = '{}'::JSONB
+                   AND jsonb_typeof(e.payload) = 'object' AND NOT e.payload ?| v_denied
+                   AND (NOT e.payload @? '$.**{2}' OR NOT symphony_internal.has_denied_member(e.payload, v_denied))
+                   -- 133 without type, tenant and key.
+                   AND (octet_length(e.line) <= 388 OR length(e.envelope->>'type') <= 255
+                        AND length(e.envelope->>'tenantId') <= 255 AND length(e.key_text) <= 255)
+                   AND (v_count >= c_many OR symphony_internal.is_plain_header(
+                        e.envelope, e.key_text, e.envelope->>'eventId', e.envelope->>'occurredAt', e.envelope->>'type',
+                        e.envelope->>'traceparent')), false)),
+               string_agg(coalesce(e.line, '') || E'\n', ''), array_agg((e.envelope->>'eventId')::UUID),
                -- The key's only member has no escapes, or the event is not plain.
                array_agg(left(substr(e.key_text, strpos(e.key_text, '": "') + 4), -2))
-          INTO v_plain, v_ids, v_texts, v_keys
-          FROM (SELECT p.event, p.envelope, p.payload, p.event::TEXT AS event_text, p.key_text, p.envelope->>'eventId' AS event_id,
-                       p.envelope->>'occurredAt' AS occurred_at, p.envelope->>'type' AS type,
-                       p.envelope->>'traceparent' AS traceparent
+          INTO v_plain, v_lines, v_ids, v_keys
+          FROM (SELECT p.*, p.envelope::TEXT || p.key_text AS line
                   FROM (SELECT t.event, t.event->'envelope' AS envelope, t.event->'payload' AS payload,
                                (t.event->'key')::TEXT AS key_text
                           FROM unnest(p_events) t(event) OFFSET 0) p OFFSET 0) e;
-        IF v_plain THEN
+        IF v_plain AND (v_count < c_many OR symphony_internal.are_plain_headers(v_lines)) THEN
             v_buckets := ARRAY(SELECT symphony_internal.event_bucket(k) FROM unnest(v_keys) k);
             PERFORM FROM public.event_outbox_buckets b WHERE b.bucket = ANY (v_buckets) ORDER BY b.bucket FOR UPDATE;
             v_positions := ARRAY(SELECT nextval('public.event_outbox_position') FROM generate_series(1, v_count));
-            INSERT INTO public.event_outbox_identities (event_id, bucket, position, event_hash)
-            SELECT t.event_id, t.bucket, t.log_position, sha256(convert_to(t.event_text, 'UTF8'))
-              FROM unnest(v_ids, v_buckets, v_positions, v_texts) t(event_id, bucket, log_position, event_text)
-             ORDER BY t.event_id;
-            INSERT INTO public.event_outbox_log (bucket, position, event_id, event_key, event, created_at)
-            SELECT t.bucket, t.log_position, t.event_id, t.event_key, t.event_text::JSON, v_now
-              FROM unnest(v_ids, v_buckets, v_positions, v_keys, v_texts) t(event_id, bucket, log_position, event_key, event_text);
+            INSERT INTO public.event_outbox_identities (event_id, bucket, position)
+            SELECT t.event_id, t.bucket, t.log_position
+              FROM unnest(v_ids, v_buckets, v_positions) t(event_id, bucket, log_position) ORDER BY t.event_id;
+            -- to_json writes a JSONB's text and does not read it again, as a cast would.
+            WITH logged AS (
+                INSERT INTO public.event_outbox_log (bucket, position, event_id, event_key, event, created_at)
+                SELECT t.bucket, t.log_position, t.event_id, t.event_key, to_json(t.event), v_now
+                  FROM unnest(v_ids, v_buckets, v_positions, v_keys, p_events) t(event_id, bucket, log_position, event_key, event)
+                RETURNING octet_length(event::TEXT) AS bytes
+            )
+            SELECT max(l.bytes) INTO v_longest FROM logged l;
+            IF v_longest > 262144 THEN
+                RAISE data_exception;
+            END IF;
             RETURN QUERY SELECT t.ordinal::INT, t.event_id, t.log_position, v_now, 'PENDING', false, NULL::TEXT, NULL::TEXT
                            FROM unnest(v_ids, v_positions) WITH ORDINALITY t(event_id, log_position, ordinal);
             RETURN;
@@ -78,7 +93,7 @@ BEGIN
             error_message := v_defects[i];
         ELSE
             SELECT p.log_position, p.created_at, p.duplicate, p.conflict INTO log_position, created_at, duplicate, v_conflict
-              FROM symphony_internal.place_event(p_events[i], p_events[i]::TEXT, v_ids[i], v_keys[i]) p;
+              FROM symphony_internal.place_event(p_events[i], v_ids[i], v_keys[i]) p;
             state := CASE WHEN duplicate THEN symphony_internal.event_state(event_id) ELSE 'PENDING' END;
             IF v_conflict THEN
                 -- Of the other event nothing is told.

@@ -1,7 +1,7 @@
 -- has_denied_member: whether a payload has a denied member, at any depth.
 --
 -- Moves    nothing
--- Caller   is_plain_event, for payloads that are not flat; event_defect
+-- Caller   enqueue_event_outbox_batch, for payloads that are not flat; event_defect
 -- Locks    nothing
 -- Refuses  nothing
 -- Why      a flat payload, as most are, is checked by one operator and never comes here.

@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION public.enqueue_payment_outbox(
     p_instruction_id TEXT, p_participant_id TEXT, p_idempotency_key TEXT, p_rail_type TEXT, p_payload JSONB,
     p_traceparent TEXT DEFAULT NULL
 ) RETURNS TABLE (outbox_id UUID, sequence_id BIGINT, created_at TIMESTAMPTZ, state TEXT, duplicate BOOLEAN)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
     v_text   TEXT := p_payload::TEXT;

@@ -38,7 +38,7 @@ pub struct BenchEvents {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=9))]
     pub runs: u32,
     /// events.window_max
-    #[arg(long, default_value_t = 50, value_name = "EVENTS")]
+    #[arg(long, default_value_t = 100, value_name = "EVENTS")]
     pub window: usize,
     /// events.buckets_max
     #[arg(long, default_value_t = 16, value_name = "BUCKETS")]

@@ -193,7 +193,11 @@ async fn wait_for_room<L: Lane>(shared: &Shared<L>, group: &GroupState) -> usize
             let allowance = group.gate().allowance(now);
             match allowance {
                 Ok(items) => {
-                    let wanted = room.min(shared.settings.batch_items_max).min(items);
+                    // Half of what may be held: one half is written down while the other is claimed.
+                    let wanted = room
+                        .min(capacity.div_ceil(2))
+                        .min(shared.settings.batch_items_max)
+                        .min(items);
                     let taken = shared.room.take(wanted);
                     if taken > 0 {
                         group.held.fetch_add(taken, Ordering::AcqRel);

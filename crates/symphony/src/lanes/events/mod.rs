@@ -65,7 +65,7 @@ pub struct EventSettings {
 
 impl Default for EventSettings {
     fn default() -> Self {
-        Self { window_max: 50, buckets_max: 16, retry: Retry::default() }
+        Self { window_max: 100, buckets_max: 16, retry: Retry::default() }
     }
 }
 
