@@ -11,7 +11,7 @@
 CREATE OR REPLACE FUNCTION public.enqueue_event_outbox_batch(p_events JSONB[])
 RETURNS TABLE (item_no INT, event_id UUID, log_position BIGINT, created_at TIMESTAMPTZ, state TEXT, duplicate BOOLEAN,
                error_code TEXT, error_message TEXT)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET datestyle = 'ISO, YMD' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off SET datestyle = 'ISO, YMD' AS $$
 #variable_conflict use_column
 DECLARE
     -- Below, a look at each costs less than building the automaton for all.
