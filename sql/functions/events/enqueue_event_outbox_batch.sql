@@ -11,7 +11,8 @@
 CREATE OR REPLACE FUNCTION public.enqueue_event_outbox_batch(p_events JSONB[])
 RETURNS TABLE (item_no INT, event_id UUID, log_position BIGINT, created_at TIMESTAMPTZ, state TEXT, duplicate BOOLEAN,
                error_code TEXT, error_message TEXT)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off SET datestyle = 'ISO, YMD' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off SET datestyle = 'ISO, YMD' AS $$
 #variable_conflict use_column
 DECLARE
     -- Below, a look at each costs less than building the automaton for all.
@@ -23,7 +24,7 @@ DECLARE
     v_keys      TEXT[];
     v_buckets   SMALLINT[];
     v_lines     TEXT;
-    v_longest   INT;
+    v_json      JSON[];
     v_positions BIGINT[];
     v_plain     BOOLEAN;
     v_defects   TEXT[] := '{}'::TEXT[];
@@ -33,7 +34,7 @@ BEGIN
     BEGIN
         -- NULL is not plain: bool_and and string_agg would pass over it. '$.**{2}' is whatever is not flat.
         SELECT bool_and(coalesce(
-                   e.event - '{envelope,key,payload}'::TEXT[] = '{}'::JSONB
+                   pg_column_size(e.json) <= 262144 + 4 AND e.event - '{envelope,key,payload}'::TEXT[] = '{}'::JSONB
                    AND jsonb_typeof(e.payload) = 'object' AND NOT e.payload ?| v_denied
                    AND (NOT e.payload @? '$.**{2}' OR NOT symphony_internal.has_denied_member(e.payload, v_denied))
                    -- 133 without type, tenant and key.
@@ -42,11 +43,12 @@ BEGIN
                    AND (v_count >= c_many OR symphony_internal.is_plain_header(
                         e.envelope, e.key_text, e.envelope->>'eventId', e.envelope->>'occurredAt', e.envelope->>'type',
                         e.envelope->>'traceparent')), false)),
-               string_agg(coalesce(e.line, '') || E'\n', ''), array_agg((e.envelope->>'eventId')::UUID),
-               -- The key's only member has no escapes, or the event is not plain.
-               array_agg(left(substr(e.key_text, strpos(e.key_text, '": "') + 4), -2))
-          INTO v_plain, v_lines, v_ids, v_keys
-          FROM (SELECT p.*, p.envelope::TEXT || p.key_text AS line
+               string_agg(coalesce(e.line, ''), E'\n') || E'\n', array_agg((e.envelope->>'eventId')::UUID),
+               -- The key's only member has no escapes, or the event is not plain. to_json writes a JSONB's text (and a
+               -- header of 4 bytes) and does not read it again, as a cast would.
+               array_agg(left(substr(e.key_text, strpos(e.key_text, '": "') + 4), -2)), array_agg(e.json)
+          INTO v_plain, v_lines, v_ids, v_keys, v_json
+          FROM (SELECT p.*, p.envelope::TEXT || p.key_text AS line, to_json(p.event) AS json
                   FROM (SELECT t.event, t.event->'envelope' AS envelope, t.event->'payload' AS payload,
                                (t.event->'key')::TEXT AS key_text
                           FROM unnest(p_events) t(event) OFFSET 0) p OFFSET 0) e;
@@ -57,17 +59,9 @@ BEGIN
             INSERT INTO public.event_outbox_identities (event_id, bucket, position)
             SELECT t.event_id, t.bucket, t.log_position
               FROM unnest(v_ids, v_buckets, v_positions) t(event_id, bucket, log_position) ORDER BY t.event_id;
-            -- to_json writes a JSONB's text and does not read it again, as a cast would.
-            WITH logged AS (
-                INSERT INTO public.event_outbox_log (bucket, position, event_id, event_key, event, created_at)
-                SELECT t.bucket, t.log_position, t.event_id, t.event_key, to_json(t.event), v_now
-                  FROM unnest(v_ids, v_buckets, v_positions, v_keys, p_events) t(event_id, bucket, log_position, event_key, event)
-                RETURNING octet_length(event::TEXT) AS bytes
-            )
-            SELECT max(l.bytes) INTO v_longest FROM logged l;
-            IF v_longest > 262144 THEN
-                RAISE data_exception;
-            END IF;
+            INSERT INTO public.event_outbox_log (bucket, position, event_id, event_key, event, created_at)
+            SELECT t.bucket, t.log_position, t.event_id, t.event_key, t.event, v_now
+              FROM unnest(v_ids, v_buckets, v_positions, v_keys, v_json) t(event_id, bucket, log_position, event_key, event);
             RETURN QUERY SELECT t.ordinal::INT, t.event_id, t.log_position, v_now, 'PENDING', false, NULL::TEXT, NULL::TEXT
                            FROM unnest(v_ids, v_positions) WITH ORDINALITY t(event_id, log_position, ordinal);
             RETURN;

@@ -1,7 +1,8 @@
--- The event lane's workloads: ten events of each of 20,000 keys, about 450 bytes each.
+-- The event lane's workloads: ten events of each of 20,000 keys, about 450 bytes each. Their ids are ordered by time
+-- (UUIDv7), as those of the raw limit are.
 CREATE TABLE bench.event_source AS
 SELECT g AS n, jsonb_build_object(
-           'envelope', jsonb_build_object('v', 1, 'eventId', gen_random_uuid(), 'occurredAt', '2026-11-15T12:00:00.123Z', 'tenantId', 'tnt_123',
+           'envelope', jsonb_build_object('v', 1, 'eventId', '01a1ddd7-af52-7cd7-8000-' || lpad(to_hex(g), 12, '0'), 'occurredAt', '2026-11-15T12:00:00.123Z', 'tenantId', 'tnt_123',
                'type', 'events.transfers.submitted.usdc'),
            'key', jsonb_build_object('transferId', 'tr_' || g % 20000),
            'payload', jsonb_build_object('transferId', 'tr_' || g % 20000, 'status', 'submitted', 'value', '1234.56', 'currency', 'USD',
@@ -13,7 +14,7 @@ CREATE PROCEDURE bench.enqueue_events(lo INT, hi INT) LANGUAGE plpgsql AS $$
 DECLARE i INT := lo; e JSONB[];
 BEGIN
     WHILE i < hi LOOP
-        SELECT array_agg(event ORDER BY n) INTO e FROM bench.event_source WHERE n >= i AND n < i + 500 AND n < hi;
+        e := ARRAY(SELECT event FROM bench.event_source WHERE n >= i AND n < i + 500 AND n < hi ORDER BY n);
         PERFORM * FROM public.enqueue_event_outbox_batch(e);
         COMMIT;
         i := i + 500;
