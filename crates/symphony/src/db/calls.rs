@@ -197,7 +197,7 @@ calls! {
     COMPLETE_TRIGGERS = "complete_trigger_outbox_attempts"
         ("p_worker_id text, p_ids uuid[], p_lease_tokens uuid[], p_states text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_logs jsonb[] DEFAULT NULL::jsonb[], p_effects jsonb[] DEFAULT NULL::jsonb[], p_error_codes text[] DEFAULT NULL::text[], p_error_messages text[] DEFAULT NULL::text[], p_latencies_ms integer[] DEFAULT NULL::integer[]")
         -> "TABLE(item_no integer, result text, attempt_no integer, state outbox_attempt_state, error_code text)",
-        "SELECT * FROM public.complete_trigger_outbox_attempts(p_worker_id => $1, p_ids => $2, p_lease_tokens => $3, p_states => $4, p_results => $5, p_logs => $6, p_effects => $7, p_error_codes => $8, p_error_messages => $9, p_latencies_ms => $10)";
+        "SELECT c.result, c.state::text, c.error_code FROM public.complete_trigger_outbox_attempts(p_worker_id => $1, p_ids => $2, p_lease_tokens => $3, p_states => $4, p_results => $5, p_logs => $6, p_effects => $7, p_error_codes => $8, p_error_messages => $9, p_latencies_ms => $10) c ORDER BY c.item_no";
     CONFIGURE_TRIGGER_LANE = "configure_trigger_lane"
         ("p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_app text DEFAULT NULL::text, p_paused boolean DEFAULT NULL::boolean, p_depth_max integer DEFAULT NULL::integer, p_keep_executions boolean DEFAULT NULL::boolean")
         -> "TABLE(paused boolean, depth_max integer, keep_executions boolean)",

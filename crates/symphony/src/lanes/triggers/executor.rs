@@ -144,3 +144,10 @@ pub trait ScriptStore: Send + Sync {
         keys_max: u32,
     ) -> Result<Vec<String>, String>;
 }
+
+/// Sends email.
+#[async_trait]
+pub trait Mailer: Send + Sync {
+    /// Send one message (`to`, `subject`, `text`) under an id that is the same at every attempt.
+    async fn send(&self, id: Uuid, message: &RawValue) -> Outcome;
+}
