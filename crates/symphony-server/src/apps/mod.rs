@@ -1,0 +1,229 @@
+//! Apps over HTTP: `/apps/{app}/…` serves their routes, `/executions/{id}` tells how one stands.
+//!
+//! Every request becomes a row of the trigger outbox. A synchronous one waits for the answer, which may come from any
+//! process; an asynchronous one is answered 202 with where to look.
+
+mod answers;
+mod routes;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, Request, StatusCode};
+use axum::response::Response;
+use axum::routing::{any, get};
+use serde_json::{Value, json};
+use serde_json::value::to_raw_value;
+use sqlx::postgres::PgConnectOptions;
+use symphony::db::{Database, DbError, Firing};
+use symphony::lanes::triggers::Replies;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use crate::output::Failure;
+use routes::{Found, Routes};
+
+/// The largest body.
+const BODY_BYTES_MAX: usize = 1024 * 1024;
+/// A waiting client hears of the deadline from here and not from a database that is busy: this much later.
+const DEADLINE_GRACE: Duration = Duration::from_millis(250);
+/// Headers that belong to one hop, or that a script has no business with.
+const HEADERS_LEFT_OUT: [&str; 6] =
+    ["connection", "keep-alive", "proxy-authorization", "te", "transfer-encoding", "upgrade"];
+
+/// A running server of apps.
+#[derive(Debug)]
+pub struct Apps {
+    address: SocketAddr,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+struct Served {
+    database: Database,
+    routes: Routes,
+    replies: Replies,
+}
+
+impl Apps {
+    /// Serve at an address.
+    pub async fn start(
+        listen: &str,
+        database: Database,
+        hints: PgConnectOptions,
+    ) -> Result<Self, Failure> {
+        let address: SocketAddr = listen.parse().map_err(|_| {
+            Failure::new(format!(
+                "triggers.http_listen is {listen}: it must look like 127.0.0.1:8080, or be \"off\""
+            ))
+        })?;
+        let listener = TcpListener::bind(address).await.map_err(|error| {
+            Failure::new(format!("cannot listen on {listen}: {error}; choose another with triggers.http_listen"))
+        })?;
+        let address = listener.local_addr()?;
+        let (replies, filling) = Replies::new(database.executor(), hints);
+        let served = Arc::new(Served { routes: Routes::new(database.executor()), database, replies });
+        let router = Router::new()
+            .route("/apps/{app}/{*path}", any(serve))
+            .route("/apps/{app}/", any(serve_root))
+            .route("/executions/{id}", get(status))
+            .with_state(served);
+        let serving = tokio::spawn(async move {
+            if let Err(error) = axum::serve(listener, router).await {
+                tracing::error!(%error, "the HTTP server of apps ended");
+            }
+        });
+        Ok(Self { address, tasks: vec![serving, tokio::spawn(filling)] })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stop serving.
+    pub fn stop(self) {
+        for task in self.tasks {
+            task.abort();
+        }
+    }
+}
+
+async fn serve_root(
+    state: State<Arc<Served>>,
+    Path(app): Path<String>,
+    request: Request<Body>,
+) -> Response {
+    answer(&state, &app, request).await
+}
+
+async fn serve(
+    state: State<Arc<Served>>,
+    Path((app, _)): Path<(String, String)>,
+    request: Request<Body>,
+) -> Response {
+    answer(&state, &app, request).await
+}
+
+async fn answer(served: &Served, app: &str, request: Request<Body>) -> Response {
+    match fire(served, app, request).await {
+        Ok(response) => response,
+        Err(error) => {
+            tracing::warn!(lane = "triggers", code = error.code(), %error, "a request could not be taken");
+            answers::problem(StatusCode::SERVICE_UNAVAILABLE, "DATABASE_AWAY", None)
+        }
+    }
+}
+
+async fn fire(served: &Served, app: &str, request: Request<Body>) -> Result<Response, DbError> {
+    let (parts, body) = request.into_parts();
+    // As it was sent: the pattern decides what is decoded.
+    let path = parts.uri.path().splitn(4, '/').nth(3).unwrap_or_default();
+    let path = format!("/{path}");
+    let (route, params) = match served.routes.find(app, parts.method.as_str(), &path).await? {
+        Some(Found::Route(matched)) => *matched,
+        Some(Found::OtherMethods(methods)) => return Ok(answers::other_methods(&methods)),
+        Some(Found::Nothing) => return Ok(answers::problem(StatusCode::NOT_FOUND, "NO_ROUTE", None)),
+        None => return Ok(answers::problem(StatusCode::NOT_FOUND, "NO_APP", None)),
+    };
+    let Ok(body) = to_bytes(body, BODY_BYTES_MAX).await else {
+        return Ok(answers::problem(StatusCode::PAYLOAD_TOO_LARGE, "BODY_TOO_LARGE", None));
+    };
+    let Some(body) = readable(&parts.headers, &body) else {
+        return Ok(answers::problem(StatusCode::BAD_REQUEST, "BODY_NOT_READABLE", None));
+    };
+    let payload = json!({
+        "method": parts.method.as_str(),
+        "path": path,
+        "params": params,
+        "query": query(parts.uri.query().unwrap_or_default()),
+        "headers": headers(&parts.headers),
+        "body": body,
+    });
+    let Ok(payload) = to_raw_value(&payload) else {
+        return Ok(answers::problem(StatusCode::BAD_REQUEST, "BODY_NOT_READABLE", None));
+    };
+    let mut firing = Firing {
+        app,
+        source_kind: "http",
+        trigger_id: route.id,
+        payload: &payload,
+        origin_principal: None,
+        reply: None,
+    };
+    let ingest = served.database.ingest();
+    if !route.synchronous {
+        return Ok(match ingest.fire_alone(&firing).await {
+            Ok(fired) => answers::accepted(fired.id),
+            Err(error) => refused(error)?,
+        });
+    }
+    let awaited = served.replies.expect();
+    firing.reply = Some((awaited.name, route.wait_ms));
+    let fired = match ingest.fire_alone(&firing).await {
+        Ok(fired) => fired,
+        Err(error) => return refused(error),
+    };
+    let wait = Duration::from_millis(u64::try_from(route.wait_ms).unwrap_or(0)) + DEADLINE_GRACE;
+    Ok(match awaited.within(wait).await {
+        Some(reply) => answers::reply(&reply),
+        None => answers::problem(StatusCode::GATEWAY_TIMEOUT, "REPLY_DEADLINE", Some(fired.id)),
+    })
+}
+
+/// What the database refuses is the request's fault; anything else is not.
+fn refused(error: DbError) -> Result<Response, DbError> {
+    match error {
+        DbError::InvalidArgument { .. } => {
+            Ok(answers::problem(StatusCode::BAD_REQUEST, "BODY_NOT_READABLE", None))
+        }
+        DbError::NotFound { .. } => Ok(answers::problem(StatusCode::NOT_FOUND, "NO_ROUTE", None)),
+        other => Err(other),
+    }
+}
+
+async fn status(State(served): State<Arc<Served>>, Path(id): Path<Uuid>) -> Response {
+    match served.database.auditor().execution(id).await {
+        Ok(Some(execution)) => answers::status(&execution),
+        Ok(None) => answers::problem(StatusCode::NOT_FOUND, "NO_EXECUTION", Some(id)),
+        Err(_) => answers::problem(StatusCode::SERVICE_UNAVAILABLE, "DATABASE_AWAY", Some(id)),
+    }
+}
+
+/// JSON where it says so, else text; `None` if it is neither.
+fn readable(headers: &HeaderMap, body: &[u8]) -> Option<Value> {
+    if body.is_empty() {
+        return Some(Value::Null);
+    }
+    let content_type = headers.get("content-type").and_then(|value| value.to_str().ok());
+    let is_json = content_type.is_some_and(|value| {
+        let kind = value.split(';').next().unwrap_or_default().trim();
+        kind.eq_ignore_ascii_case("application/json") || kind.ends_with("+json")
+    });
+    if is_json {
+        return serde_json::from_slice(body).ok();
+    }
+    let text = std::str::from_utf8(body).ok()?;
+    // PostgreSQL's JSON has no NUL.
+    (!text.contains('\0')).then(|| Value::String(text.to_owned()))
+}
+
+fn query(text: &str) -> serde_json::Map<String, Value> {
+    url::form_urlencoded::parse(text.as_bytes())
+        .map(|(name, value)| (name.replace('\0', ""), Value::String(value.replace('\0', ""))))
+        .collect()
+}
+
+fn headers(headers: &HeaderMap) -> serde_json::Map<String, Value> {
+    headers
+        .iter()
+        .filter(|(name, _)| !HEADERS_LEFT_OUT.contains(&name.as_str()))
+        .filter_map(|(name, value)| {
+            Some((name.as_str().to_owned(), Value::String(value.to_str().ok()?.to_owned())))
+        })
+        .collect()
+}
