@@ -9,7 +9,7 @@ mod session;
 mod wire;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
