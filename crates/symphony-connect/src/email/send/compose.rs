@@ -11,10 +11,12 @@ const SUBJECT_BYTES_MAX: usize = 1_000;
 const NAME_BYTES_MAX: usize = 200;
 const ADDRESS_BYTES_MAX: usize = 254;
 const MESSAGE_ID_BYTES_MAX: usize = 200;
-/// Of a line that is written as it is.
+/// Of a line of quoted-printable text, and of one with encoded words (RFC 2045 and 2047).
 const LINE_BYTES_MAX: usize = 76;
-/// An encoded word has 75 characters at most (RFC 2047), 12 of which are `=?UTF-8?B?` and `?=`; 45 bytes are 60.
-const WORD_BYTES_MAX: usize = 45;
+/// Of a header's value that is written as it is: `Subject: ` stands before it.
+const VALUE_BYTES_MAX: usize = 66;
+/// Of an encoded word, before it is encoded: 39 bytes become 52, `=?UTF-8?B?` and `?=` are 12, `Subject: ` is 9.
+const WORD_BYTES_MAX: usize = 39;
 
 /// What the relay is given.
 pub(super) struct Letter {
@@ -138,7 +140,7 @@ fn written(party: &Party) -> String {
     if name.is_empty() {
         return format!("<{address}>");
     }
-    if name.is_ascii() && name.len() <= LINE_BYTES_MAX && !name.contains("=?") {
+    if name.is_ascii() && name.len() <= VALUE_BYTES_MAX && !name.contains("=?") {
         let escaped = name.replace('\\', "\\\\").replace('"', "\\\"");
         return format!("\"{escaped}\"\r\n <{address}>");
     }
@@ -146,7 +148,7 @@ fn written(party: &Party) -> String {
 }
 
 fn unstructured(text: &str) -> String {
-    if text.is_ascii() && text.len() <= LINE_BYTES_MAX && !text.contains("=?") {
+    if text.is_ascii() && text.len() <= VALUE_BYTES_MAX && !text.contains("=?") {
         text.to_owned()
     } else {
         encoded_words(text)

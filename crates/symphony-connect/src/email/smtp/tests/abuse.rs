@@ -68,7 +68,7 @@ async fn lines_that_are_too_long_end_the_connection() {
     let settings = SmtpListenerSettings { message_line_bytes_max: 1_000, ..Default::default() };
     let (listener, kept) = listen(settings).await;
     let mut raw = Raw::to(&listener).await;
-    raw.send(&[b'x'; 100_000]).await;
+    raw.send(&b"x".repeat(100_000)).await;
     assert_eq!(raw.rest().await, "500 5.5.6 line too long\r\n");
     let mut raw = Raw::in_data(&listener).await;
     raw.send(&[&[b'x'; 1_000][..], b"\r\n.\r\n"].concat()).await;

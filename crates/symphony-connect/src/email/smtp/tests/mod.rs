@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 mod abuse;
+mod commands;
 mod manners;
-mod wire;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
