@@ -4,6 +4,7 @@
 //! - [`aws`]: clients of AWS, built from settings.
 //! - [`buses`]: ways to carry events to their consumers, and the conformance suite every bus must pass.
 //! - [`executors`]: what runs the scripts of the trigger lane.
+//! - [`email`]: mail that comes in and mail that goes out.
 //! - [`rails`]: ways to move money, and the conformance suite every rail must pass.
 //! - [`sandbox`]: a simulated provider, a real HTTP server with its own durable record; the judge of chaos tests.
 //! - [`sources`]: where consumers receive events from.
@@ -12,6 +13,7 @@ pub mod address;
 pub mod aws;
 pub mod buses;
 pub mod executors;
+pub mod email;
 mod http_client;
 pub mod rails;
 pub mod sandbox;
