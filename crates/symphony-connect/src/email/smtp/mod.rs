@@ -49,7 +49,8 @@ pub struct InboundMail {
     pub peer: SocketAddr,
 }
 
-/// Why a message was not kept. The text is for our own log: clients get a line that says nothing of our inside.
+/// Why a message was not kept. Clients never see the text, and nobody here logs
+/// it: that is the mailbox's, who knows what may be written down.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeliveryError {
     /// Another time it may work: 451.

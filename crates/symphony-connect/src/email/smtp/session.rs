@@ -204,8 +204,7 @@ impl Session {
                 noted()
             }
             Ok(Ok(false)) => Next::Refuse("550 5.1.1 no such recipient here"),
-            Ok(Err(_ours)) => Next::Answer(TRY_LATER.to_owned()),
-            Err(_elapsed) => Next::Answer(TRY_LATER.to_owned()),
+            Ok(Err(_)) | Err(_) => Next::Answer(TRY_LATER.to_owned()),
         }
     }
 

@@ -146,11 +146,12 @@ async fn guessing_recipients_ends_with_the_errors() {
 
 #[tokio::test]
 async fn slow_clients_are_sent_away_even_if_they_keep_dripping() {
-    let settings =
-        SmtpListenerSettings { idle_timeout_ms: 50, message_timeout_ms: 50, ..Default::default() };
-    let (listener, kept) = listen(settings).await;
+    let (listener, _kept) =
+        listen(SmtpListenerSettings { idle_timeout_ms: 50, ..Default::default() }).await;
     let raw = Raw::to(&listener).await;
     assert!(raw.rest().await.starts_with("421 4.4.2"));
+    let (listener, kept) =
+        listen(SmtpListenerSettings { message_timeout_ms: 50, ..Default::default() }).await;
     // Whole lines, one after the other, do not buy a message more time.
     let mut raw = Raw::in_data(&listener).await;
     let mut answer = [0_u8; 9];
