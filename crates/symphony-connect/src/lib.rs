@@ -12,8 +12,8 @@
 pub mod address;
 pub mod aws;
 pub mod buses;
-pub mod executors;
 pub mod email;
+pub mod executors;
 mod http_client;
 pub mod rails;
 pub mod sandbox;

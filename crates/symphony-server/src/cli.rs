@@ -223,6 +223,8 @@ pub enum LaneName {
     Payments,
     /// Events to buses
     Events,
+    /// Triggers to scripts
+    Triggers,
 }
 
 /// Options of `migrate`.

@@ -11,6 +11,7 @@
 //! - [`output`]: tables for people, JSON for scripts, one clear line for errors.
 
 pub mod api;
+pub mod apps;
 pub mod cli;
 pub mod commands;
 pub mod config;

@@ -133,10 +133,18 @@ mod tests {
             ("{\"status\": 201, \"body\": {\"id\": 1}}", 201, Some("application/json")),
             ("{\"status\": 204}", 204, None),
             ("{\"status\": 200, \"body\": \"hi\"}", 200, Some("text/plain; charset=utf-8")),
-            ("{\"status\": 200, \"headers\": {\"Content-Type\": \"text/html\"}, \"body\": \"<p>\"}", 200, Some("text/html")),
+            (
+                "{\"status\": 200, \"headers\": {\"Content-Type\": \"text/html\"}, \"body\": \"<p>\"}",
+                200,
+                Some("text/html"),
+            ),
             ("{\"status\": 99, \"body\": 1}", 500, Some("application/json")),
             ("{\"status\": 200, \"headers\": {\"a b\": \"x\"}}", 500, Some("application/json")),
-            ("{\"status\": 200, \"headers\": {\"x\": \"a\\r\\nSet-Cookie: b\"}}", 500, Some("application/json")),
+            (
+                "{\"status\": 200, \"headers\": {\"x\": \"a\\r\\nSet-Cookie: b\"}}",
+                500,
+                Some("application/json"),
+            ),
         ] {
             let response = answered(value);
             let found = response.headers().get("content-type").map(|v| v.to_str().unwrap());

@@ -3,6 +3,7 @@
 //! Every request becomes a row of the trigger outbox. A synchronous one waits for the answer, which may come from any
 //! process; an asynchronous one is answered 202 with where to look.
 
+pub mod adapters;
 mod answers;
 mod routes;
 
@@ -16,8 +17,8 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Request, StatusCode};
 use axum::response::Response;
 use axum::routing::{any, get};
-use serde_json::{Value, json};
 use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
 use sqlx::postgres::PgConnectOptions;
 use symphony::db::{Database, DbError, Firing};
 use symphony::lanes::triggers::Replies;
@@ -62,11 +63,14 @@ impl Apps {
             ))
         })?;
         let listener = TcpListener::bind(address).await.map_err(|error| {
-            Failure::new(format!("cannot listen on {listen}: {error}; choose another with triggers.http_listen"))
+            Failure::new(format!(
+                "cannot listen on {listen}: {error}; choose another with triggers.http_listen"
+            ))
         })?;
         let address = listener.local_addr()?;
         let (replies, filling) = Replies::new(database.executor(), hints);
-        let served = Arc::new(Served { routes: Routes::new(database.executor()), database, replies });
+        let served =
+            Arc::new(Served { routes: Routes::new(database.executor()), database, replies });
         let router = Router::new()
             .route("/apps/{app}/{*path}", any(serve))
             .route("/apps/{app}/", any(serve_root))
@@ -127,7 +131,9 @@ async fn fire(served: &Served, app: &str, request: Request<Body>) -> Result<Resp
     let (route, params) = match served.routes.find(app, parts.method.as_str(), &path).await? {
         Some(Found::Route(matched)) => *matched,
         Some(Found::OtherMethods(methods)) => return Ok(answers::other_methods(&methods)),
-        Some(Found::Nothing) => return Ok(answers::problem(StatusCode::NOT_FOUND, "NO_ROUTE", None)),
+        Some(Found::Nothing) => {
+            return Ok(answers::problem(StatusCode::NOT_FOUND, "NO_ROUTE", None));
+        }
         None => return Ok(answers::problem(StatusCode::NOT_FOUND, "NO_APP", None)),
     };
     let Ok(body) = to_bytes(body, BODY_BYTES_MAX).await else {
@@ -181,7 +187,7 @@ fn refused(error: DbError) -> Result<Response, DbError> {
         DbError::InvalidArgument { .. } => {
             Ok(answers::problem(StatusCode::BAD_REQUEST, "BODY_NOT_READABLE", None))
         }
-        DbError::NotFound { .. } => Ok(answers::problem(StatusCode::NOT_FOUND, "NO_ROUTE", None)),
+        DbError::NoSuchItem { .. } => Ok(answers::problem(StatusCode::NOT_FOUND, "NO_ROUTE", None)),
         other => Err(other),
     }
 }

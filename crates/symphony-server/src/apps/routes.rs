@@ -71,8 +71,7 @@ fn choose(routes: &[RouteRow], method: &str, path: &str) -> Found {
         .iter()
         .filter_map(|route| Some((route.clone(), params(&route.path, path)?)))
         .collect();
-    let mut methods: Vec<String> =
-        matching.iter().map(|(route, _)| route.method.clone()).collect();
+    let mut methods: Vec<String> = matching.iter().map(|(route, _)| route.method.clone()).collect();
     let best = matching
         .into_iter()
         .filter(|(route, _)| route.method == method)
@@ -156,7 +155,12 @@ mod tests {
             ("GET", "/orders/new", "/orders/new", vec![]),
             ("GET", "/orders/17", "/orders/{id}", vec![("id", "17")]),
             ("GET", "/orders/a%20b%2Fc", "/orders/{id}", vec![("id", "a b/c")]),
-            ("GET", "/orders/1/lines/2", "/orders/{id}/lines/{line}", vec![("id", "1"), ("line", "2")]),
+            (
+                "GET",
+                "/orders/1/lines/2",
+                "/orders/{id}/lines/{line}",
+                vec![("id", "1"), ("line", "2")],
+            ),
             ("POST", "/orders", "/orders", vec![]),
             ("GET", "/", "/", vec![]),
         ] {
@@ -166,7 +170,10 @@ mod tests {
             let found: Vec<_> = matched.1.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
             assert_eq!((matched.0.path.as_str(), found), (expected, caught), "{method} {path}");
         }
-        assert_eq!(choose(&routes, "PUT", "/orders/17"), Found::OtherMethods(vec!["GET".to_owned()]));
+        assert_eq!(
+            choose(&routes, "PUT", "/orders/17"),
+            Found::OtherMethods(vec!["GET".to_owned()])
+        );
         for path in ["/orders/", "/orders/1/lines/", "/nothing", "", "/orders/%zz", "/orders/%ff"] {
             assert_eq!(choose(&routes, "GET", path), Found::Nothing, "{path}");
         }
