@@ -43,5 +43,6 @@ mod run_command;
 mod sandbox_command;
 mod schema;
 mod tour;
+mod triggers;
 mod wake_up;
 mod webhooks;

@@ -2,7 +2,8 @@
 --
 -- Moves    leased -> terminal (row deleted) | leased -> scheduled
 -- Caller   symphony_executor
--- Locks    the pending rows in the order of their ids, then what the effects need
+-- Locks    the apps against deletion and pushes, the pending rows in the order of their ids, then what the effects need.
+--          The app comes first everywhere: what an effect writes refers to it, and a push or a deletion has it already
 -- Refuses  P7005 for arrays that do not fit together, or effects of more than one item in a call; per item, answered in
 --          `result` and never raised: P7001 a terminal outcome exists already, P7002 lease lost, P7003 invalid state
 -- Why      effects are applied here and nowhere else: a crashed or failed script leaves nothing behind, a retried one
@@ -38,6 +39,8 @@ BEGIN
     ELSIF v_count > 1 AND EXISTS (SELECT FROM unnest(p_effects) e WHERE e <> '[]') THEN
         RAISE EXCEPTION 'p_effects: complete an item with effects in a call of its own' USING ERRCODE = 'P7005';
     END IF;
+    PERFORM FROM public.apps a WHERE a.id IN (SELECT p.app_id FROM public.trigger_outbox_pending p WHERE p.id = ANY (p_ids))
+      ORDER BY a.id FOR KEY SHARE;
     PERFORM FROM public.trigger_outbox_pending p WHERE p.id = ANY (p_ids) ORDER BY p.id FOR UPDATE;
     FOR i IN 1 .. v_count LOOP
         item_no := i;
@@ -48,9 +51,10 @@ BEGIN
         SELECT p.* INTO v_item FROM public.trigger_outbox_pending p
          WHERE p.id = p_ids[i] AND p.claimed_by = p_worker_id AND p.lease_token = p_lease_tokens[i] AND p.lease_expires_at > clock_timestamp();
         IF NOT FOUND THEN
-            -- A repeated call is answered as the first.
+            -- A repeated call is answered as the first. What ended by the repair or with its app was no call of this worker's.
             SELECT a.attempt_no, a.state, a.error_code INTO attempt_no, state, error_code FROM public.trigger_outbox_attempts a
              WHERE a.id = p_ids[i] AND a.lease_token = p_lease_tokens[i] AND a.worker_id = p_worker_id AND a.state <> 'ZOMBIE_REQUEUE'
+               AND (a.error_code IN ('WORKER_LOST', 'APP_DELETED')) IS NOT TRUE
              ORDER BY a.attempt_no DESC LIMIT 1;
             IF NOT FOUND THEN
                 result := CASE WHEN EXISTS (SELECT FROM public.trigger_outbox_attempts a

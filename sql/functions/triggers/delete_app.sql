@@ -13,11 +13,14 @@ DECLARE
     v_item public.trigger_outbox_pending;
 BEGIN
     PERFORM symphony_internal.require_outbox_act(p_actor, p_reason, p_approver);
+    -- The strong lock first: two who delete would each hold the weak one against the other.
+    IF NOT p_dry_run THEN
+        PERFORM FROM public.apps a WHERE a.name = p_app FOR UPDATE;
+    END IF;
     app_id := symphony_internal.require_app(p_app);
     dry_run := p_dry_run;
     SELECT count(*) INTO items FROM public.trigger_outbox_pending p WHERE p.app_id = delete_app.app_id;
     IF NOT p_dry_run THEN
-        PERFORM FROM public.apps a WHERE a.id = delete_app.app_id FOR UPDATE;
         DELETE FROM public.triggers t WHERE t.app_id = delete_app.app_id;
         items := 0;
         FOR v_item IN SELECT p.* FROM public.trigger_outbox_pending p WHERE p.app_id = delete_app.app_id ORDER BY p.id FOR UPDATE LOOP

@@ -2,7 +2,7 @@
 --
 -- Moves    the clock; nothing -> pending, unless p_fire is false
 -- Caller   symphony_executor
--- Locks    the clock
+-- Locks    the app against deletion and pushes, then the clock
 -- Refuses  P7005 for a next tick that is not after this one
 -- Why      exactly once: whoever finds the clock where the tick says moves it on, in the same transaction; everybody else
 --          finds it moved and is answered false. The database's clock says whether the time has come. A clock that
@@ -18,6 +18,7 @@ BEGIN
     ELSIF p_tick_at > clock_timestamp() THEN
         RETURN false;
     END IF;
+    PERFORM FROM public.apps a WHERE a.id = (SELECT t.app_id FROM public.triggers t WHERE t.id = p_trigger_id) FOR KEY SHARE;
     UPDATE public.trigger_cron c SET next_tick_at = p_next_tick_at, last_tick_at = CASE WHEN p_fire THEN coalesce(p_tick_at, c.last_tick_at) ELSE c.last_tick_at END
      WHERE c.trigger_id = p_trigger_id AND c.next_tick_at IS NOT DISTINCT FROM p_tick_at;
     IF NOT FOUND THEN

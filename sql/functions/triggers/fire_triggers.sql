@@ -4,7 +4,7 @@
 -- Caller   write_kv, send_message, end_trigger, receive_trigger_email; nobody else may
 -- Locks    nothing
 -- Refuses  nothing
--- Why      in the writer's own transaction: what rolls back has fired nothing.
+-- Why      in the writer's own transaction: what rolls back has fired nothing. Case does not count in addresses.
 CREATE OR REPLACE FUNCTION symphony_internal.fire_triggers(
     p_app_id UUID, p_source_kind TEXT, p_subject TEXT, p_payload JSONB, p_origin_principal UUID, p_depth INT, p_parent UUID, p_root UUID,
     p_after_dead_letter BOOLEAN
@@ -15,7 +15,9 @@ DECLARE
     v_fired   INT := 0;
 BEGIN
     FOR v_trigger IN SELECT t.* FROM public.triggers t
-                      WHERE t.app_id = p_app_id AND t.source_kind = p_source_kind AND symphony_internal.trigger_matches(t.filter, p_subject)
+                      WHERE t.app_id = p_app_id AND t.source_kind = p_source_kind
+                        AND CASE WHEN p_source_kind = 'email' THEN symphony_internal.trigger_matches(lower(t.filter), lower(p_subject))
+                                 ELSE symphony_internal.trigger_matches(t.filter, p_subject) END
                       ORDER BY t.id
     LOOP
         PERFORM symphony_internal.place_trigger(

@@ -56,14 +56,15 @@ BEGIN
                 END IF;
             END LOOP;
             FOREACH v_field IN ARRAY ARRAY['timeoutMs', 'waitMs', 'attempts'] LOOP
-                IF v_entry ? v_field AND (v_entry->>v_field !~ '^[0-9]{1,6}$'
+                IF v_entry ? v_field AND (jsonb_typeof(v_entry->v_field) <> 'number' OR v_entry->>v_field !~ '^[0-9]{1,6}$'
                         OR (v_entry->>v_field)::INT NOT BETWEEN 1 AND CASE v_field WHEN 'attempts' THEN 20 ELSE 300000 END) THEN
                     RETURN format('%s.%s must be a whole number from 1 to %s', v_at, v_field, CASE v_field WHEN 'attempts' THEN 20 ELSE 300000 END);
                 END IF;
             END LOOP;
             IF v_entry ? 'backoffSeconds' AND (jsonb_typeof(v_entry->'backoffSeconds') <> 'array'
                     OR jsonb_array_length(v_entry->'backoffSeconds') NOT BETWEEN 1 AND 20
-                    OR EXISTS (SELECT FROM jsonb_array_elements_text(v_entry->'backoffSeconds') s WHERE s !~ '^[0-9]{1,6}$')) THEN
+                    OR EXISTS (SELECT FROM jsonb_array_elements(v_entry->'backoffSeconds') s
+                                WHERE jsonb_typeof(s) <> 'number' OR s::TEXT !~ '^[0-9]{1,6}$')) THEN
                 RETURN v_at || '.backoffSeconds must be 1 to 20 whole numbers of seconds';
             END IF;
             IF v_list IN ('scripts', 'triggers') AND (v_entry->>'name' ~ '^[A-Za-z0-9][A-Za-z0-9._-]*$' AND length(v_entry->>'name') <= 100) IS NOT TRUE THEN

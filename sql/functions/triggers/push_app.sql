@@ -3,7 +3,7 @@
 -- Moves    the app's scripts, routes, triggers, topics and queues; waiting messages -> pending, if their queue has a consumer now
 -- Caller   symphony_operator, symphony_approver
 -- Locks    the app and its queues
--- Refuses  P7005 for a manifest that is not right, naming the field
+-- Refuses  P7005 for a manifest that is not right, naming the field, or a transaction above READ COMMITTED
 -- Why      the manifest is the whole truth: what it does not name is gone. A script gets a new version only if it has
 --          changed; a trigger keeps its id and its clock unless what it is has changed.
 CREATE OR REPLACE FUNCTION public.push_app(p_app TEXT, p_manifest JSONB, p_actor TEXT, p_principal UUID DEFAULT NULL)
@@ -17,15 +17,20 @@ DECLARE
     v_rules   JSONB := coalesce(p_manifest->'triggers', '[]');
     v_message public.queue_messages;
 BEGIN
+    PERFORM symphony_internal.require_read_committed();
     PERFORM symphony_internal.require_outbox_id('p_actor', p_actor);
     IF p_app IS NULL OR p_app !~ '^[a-z][a-z0-9-]*$' OR length(p_app) > 63 THEN
         RAISE EXCEPTION 'p_app must be a name for a URL: lowercase letters, digits and hyphens, a letter first, at most 63' USING ERRCODE = 'P7005';
     ELSIF v_defect IS NOT NULL THEN
         RAISE EXCEPTION '%', v_defect USING ERRCODE = 'P7005';
     END IF;
-    INSERT INTO public.apps (name) VALUES (p_app) ON CONFLICT (name) DO NOTHING;
-    created := FOUND;
-    SELECT a.id INTO app_id FROM public.apps a WHERE a.name = p_app FOR UPDATE;
+    LOOP
+        INSERT INTO public.apps (name) VALUES (p_app) ON CONFLICT (name) DO NOTHING;
+        created := FOUND;
+        SELECT a.id INTO app_id FROM public.apps a WHERE a.name = p_app FOR UPDATE;
+        -- Or somebody has deleted it just now.
+        EXIT WHEN FOUND;
+    END LOOP;
 
     INSERT INTO public.scripts (app_id, name, version, source, url, timeout_ms)
     SELECT push_app.app_id, s.name, coalesce(last.version, 0) + 1, s.source, s.url, s.timeout_ms
@@ -40,6 +45,8 @@ BEGIN
     INSERT INTO public.queues (app_id, name) SELECT push_app.app_id, q FROM jsonb_array_elements_text(coalesce(p_manifest->'queues', '[]')) q
     ON CONFLICT DO NOTHING;
     PERFORM FROM public.queues q WHERE q.app_id = push_app.app_id ORDER BY q.name FOR UPDATE;
+    -- A sender with an older snapshot would not see the new consumers, and its message would wait for nobody: 40001 instead.
+    UPDATE public.queues q SET name = q.name WHERE q.app_id = push_app.app_id;
     INSERT INTO public.topics (app_id, name) SELECT push_app.app_id, t FROM jsonb_array_elements_text(coalesce(p_manifest->'topics', '[]')) t
     ON CONFLICT DO NOTHING;
     DELETE FROM public.topics t WHERE t.app_id = push_app.app_id AND NOT coalesce(p_manifest->'topics', '[]') ? t.name;
@@ -61,7 +68,7 @@ BEGIN
 
     DELETE FROM public.triggers t WHERE t.app_id = push_app.app_id
        AND NOT EXISTS (SELECT FROM jsonb_array_elements(v_rules) e WHERE e->>'name' = t.name AND e->>'kind' = t.source_kind
-                          AND e->>'filter' = t.filter AND (e->>'timeZone') IS NOT DISTINCT FROM nullif(t.time_zone, 'UTC'));
+                          AND e->>'filter' = t.filter AND CASE e->>'kind' WHEN 'cron' THEN coalesce(e->>'timeZone', 'UTC') END IS NOT DISTINCT FROM t.time_zone);
     INSERT INTO public.triggers AS t (app_id, name, source_kind, filter, script_name, attempts_max, backoff_seconds, time_zone, catch_up,
                                       registered_by_principal)
     SELECT push_app.app_id, e->>'name', e->>'kind', e->>'filter', e->>'script', coalesce((e->>'attempts')::INT, 5),
@@ -75,11 +82,13 @@ BEGIN
     INSERT INTO public.trigger_cron (trigger_id)
     SELECT t.id FROM public.triggers t WHERE t.app_id = push_app.app_id AND t.source_kind = 'cron' ON CONFLICT DO NOTHING;
 
-    FOR v_message IN DELETE FROM public.queue_messages m
-                      WHERE m.app_id = push_app.app_id
-                        AND EXISTS (SELECT FROM public.triggers t WHERE t.app_id = m.app_id AND t.source_kind = 'queue'
-                                       AND symphony_internal.trigger_matches(t.filter, m.queue))
-                     RETURNING m.*
+    FOR v_message IN WITH wanted AS (
+                         DELETE FROM public.queue_messages m
+                          WHERE m.app_id = push_app.app_id
+                            AND EXISTS (SELECT FROM public.triggers t WHERE t.app_id = m.app_id AND t.source_kind = 'queue'
+                                           AND symphony_internal.trigger_matches(t.filter, m.queue))
+                         RETURNING m.*)
+                     SELECT w.* FROM wanted w ORDER BY w.message_no
     LOOP
         PERFORM symphony_internal.send_message(v_message.app_id, 'queue', v_message.queue, v_message.payload, v_message.origin_principal,
             v_message.trigger_depth, v_message.parent_execution_id, v_message.root_execution_id, v_message.after_dead_letter);

@@ -3,7 +3,7 @@
 -- Moves    expired lease -> scheduled | expired lease -> FAILED (WORKER_LOST: somebody waited, or it was the last attempt)
 --          | past its reply's deadline -> FAILED (REPLY_DEADLINE)
 -- Caller   symphony_executor
--- Locks    the rows, skipping those others hold
+-- Locks    their apps against deletion, then the rows, skipping those others hold
 -- Refuses  P7005 invalid argument, or a transaction above READ COMMITTED
 -- Why      a lost run has applied nothing, for effects are applied with the completion; but it may have fetched. What
 --          somebody waits for is never run twice.
@@ -14,12 +14,20 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enab
 DECLARE
     v_item public.trigger_outbox_pending;
     v_now  TIMESTAMPTZ := clock_timestamp();
+    v_apps UUID[];
 BEGIN
     PERFORM symphony_internal.require_outbox_count('p_batch_size', p_batch_size, 4096);
     PERFORM symphony_internal.require_outbox_id('p_worker_id', p_worker_id);
     PERFORM symphony_internal.require_read_committed();
+    v_apps := ARRAY(
+        SELECT a.id FROM public.apps a
+         WHERE a.id IN (SELECT p.app_id FROM public.trigger_outbox_pending p WHERE p.lease_token IS NOT NULL AND p.lease_expires_at <= v_now
+                        UNION ALL
+                        SELECT p.app_id FROM public.trigger_outbox_pending p
+                         WHERE p.reply_to IS NOT NULL AND p.reply_deadline_at <= v_now AND p.lease_token IS NULL)
+         ORDER BY a.id FOR KEY SHARE OF a SKIP LOCKED);
     FOR v_item IN SELECT p.* FROM public.trigger_outbox_pending p
-                   WHERE p.lease_token IS NOT NULL AND p.lease_expires_at <= v_now
+                   WHERE p.lease_token IS NOT NULL AND p.lease_expires_at <= v_now AND p.app_id = ANY (v_apps)
                    ORDER BY p.lease_expires_at LIMIT p_batch_size FOR UPDATE SKIP LOCKED
     LOOP
         id := v_item.id;
@@ -45,7 +53,7 @@ BEGIN
         RETURN NEXT;
     END LOOP;
     FOR v_item IN SELECT p.* FROM public.trigger_outbox_pending p
-                   WHERE p.reply_to IS NOT NULL AND p.reply_deadline_at <= v_now AND p.lease_token IS NULL
+                   WHERE p.reply_to IS NOT NULL AND p.reply_deadline_at <= v_now AND p.lease_token IS NULL AND p.app_id = ANY (v_apps)
                    ORDER BY p.reply_deadline_at LIMIT p_batch_size FOR UPDATE SKIP LOCKED
     LOOP
         id := v_item.id;

@@ -17,13 +17,14 @@ BEGIN
     SELECT e.* INTO v_ended FROM public.trigger_outbox_executions e WHERE e.id = p_id;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'p_id: there is no ended execution %', p_id USING ERRCODE = 'P7007';
-    ELSIF NOT EXISTS (SELECT FROM public.scripts s WHERE s.app_id = v_ended.app_id AND s.name = v_ended.script_name) THEN
+    END IF;
+    PERFORM FROM public.apps a WHERE a.id = v_ended.app_id FOR KEY SHARE;
+    IF NOT EXISTS (SELECT FROM public.scripts s WHERE s.app_id = v_ended.app_id AND s.name = v_ended.script_name) THEN
         RAISE EXCEPTION 'execution %: its app or its script is gone', p_id USING ERRCODE = 'P7006';
     END IF;
     id := p_id;
     dry_run := p_dry_run;
     IF NOT p_dry_run THEN
-        PERFORM FROM public.apps a WHERE a.id = v_ended.app_id FOR KEY SHARE;
         replay_id := symphony_internal.place_trigger(
             v_ended.app_id, v_ended.source_kind, NULL, v_ended.script_name, v_ended.payload, v_ended.origin_principal, NULL, 0, NULL, NULL,
             false, 1, '{1}');

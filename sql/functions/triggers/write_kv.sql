@@ -17,17 +17,23 @@ BEGIN
     IF octet_length(p_value::TEXT) > 262144 THEN
         RAISE EXCEPTION 'p_value is larger than 256 KiB' USING ERRCODE = 'P7005';
     END IF;
-    SELECT e.value INTO v_previous FROM public.kv_entries e WHERE e.app_id = p_app_id AND e.key = p_key FOR UPDATE;
-    IF p_value IS NULL THEN
-        DELETE FROM public.kv_entries e WHERE e.app_id = p_app_id AND e.key = p_key RETURNING e.version INTO v_version;
-        IF NOT FOUND THEN
+    -- Two may write a new key at once: the second looks again, and finds what the first wrote.
+    LOOP
+        SELECT e.value, e.version INTO v_previous, v_version FROM public.kv_entries e WHERE e.app_id = p_app_id AND e.key = p_key FOR UPDATE;
+        IF FOUND AND p_value IS NULL THEN
+            DELETE FROM public.kv_entries e WHERE e.app_id = p_app_id AND e.key = p_key;
+            EXIT;
+        ELSIF FOUND THEN
+            UPDATE public.kv_entries e SET value = p_value, version = e.version + 1, updated_at = clock_timestamp()
+             WHERE e.app_id = p_app_id AND e.key = p_key RETURNING e.version INTO v_version;
+            EXIT;
+        ELSIF p_value IS NULL THEN
             RETURN 0;
         END IF;
-    ELSE
         INSERT INTO public.kv_entries AS e (app_id, key, value) VALUES (p_app_id, p_key, p_value)
-        ON CONFLICT (app_id, key) DO UPDATE SET value = excluded.value, version = e.version + 1, updated_at = clock_timestamp()
-        RETURNING e.version INTO v_version;
-    END IF;
+        ON CONFLICT (app_id, key) DO NOTHING RETURNING e.version INTO v_version;
+        EXIT WHEN FOUND;
+    END LOOP;
     PERFORM symphony_internal.fire_triggers(
         p_app_id, 'kv', p_key,
         jsonb_build_object('operation', CASE WHEN p_value IS NULL THEN 'delete' ELSE 'set' END, 'key', p_key, 'value', p_value,
