@@ -1,6 +1,7 @@
 //! What can be asked of `symphony`: every command, option and default, defined and validated here.
 
 mod acts;
+mod app;
 mod bench;
 mod consume;
 mod events;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use acts::{ActOptions, ItemAct, Resolve, ResolveAs, SwitchTarget};
+pub use app::{App, AppAct, AppExecutions, AppPush, AppSwitch, ExecutionAct, ExecutionState};
 pub use bench::{
     Bench, BenchEvents, BenchIdle, BenchRun, BenchSql, EventWorkload, WorkerWorkload, Workload,
 };
@@ -151,6 +153,13 @@ pub enum Command {
         /// What.
         #[command(subcommand)]
         what: Bus,
+    },
+    /// Apps: scripts that HTTP requests, entries, ticks, messages and email fire
+    #[command(after_help = app::HELP)]
+    App {
+        /// What.
+        #[command(subcommand)]
+        what: App,
     },
     /// Is everything as declared? Server, schema, privileges, owners, bloat, invariants
     Doctor,

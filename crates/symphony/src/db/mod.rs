@@ -6,6 +6,7 @@
 //! - [`migrate`], [`inspect`]: installing the schema, and comparing the live one with what was declared.
 //! - [`calls`]: the signature of every function called here, compared with the live catalog by a test.
 
+mod app_reader;
 mod apps;
 mod auditor;
 pub mod calls;
@@ -31,6 +32,7 @@ use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{Connection as _, PgConnection, Postgres, Transaction};
 
+pub use app_reader::{AppPart, ExecutionAttemptRow};
 pub use apps::{
     AppRow, DeletedApp, ExecutionRow, Fired, Firing, PushAnswer, ReplayAnswer, ReplyRow, RouteRow,
     TriggerChange, TriggerSettings,
