@@ -144,6 +144,7 @@ async fn what_is_too_large_or_no_json_fails_for_good() {
     for (body, told) in [
         (large.as_str(), "OUTPUT_LIMIT! the value is larger than 262144 bytes"),
         (many.as_str(), "OUTPUT_LIMIT! more than 1000 effects in one run"),
+        (r#"{"value":1,"effects":"none"}"#, "BAD_RESPONSE! logs and effects must be lists"),
         ("<html>", "BAD_RESPONSE! the answer is not JSON"),
         (r#""\ud800""#, "BAD_RESPONSE! the value must be JSON"),
         (&"x".repeat(2 << 20), "BAD_RESPONSE! the answer is larger than response_bytes_max"),

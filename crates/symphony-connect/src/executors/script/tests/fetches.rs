@@ -116,7 +116,6 @@ const SPELLINGS: &[&str] = &[
     "192.168.257",
     "169.254.169.254",
     "localhost",
-    "LOCALHOST.",
 ];
 
 #[tokio::test]
