@@ -16,7 +16,6 @@ use async_trait::async_trait;
 use hyper::Method;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use symphony::lanes::triggers::executor::{Effect, Execution, Executor, LogLine, Outcome, Request};
@@ -155,7 +154,7 @@ fn in_words(failure: Failure) -> Outcome {
 
 /// An object with `value`, and nothing but what belongs to it.
 fn is_envelope(text: &str) -> bool {
-    serde_json::from_str::<HashMap<String, IgnoredAny>>(text).is_ok_and(|fields| {
+    serde_json::from_str::<HashMap<String, &RawValue>>(text).is_ok_and(|fields| {
         fields.contains_key("value")
             && fields.keys().all(|field| ["value", "logs", "effects"].contains(&field.as_str()))
     })

@@ -116,7 +116,7 @@ async fn a_thread_that_does_not_ask_for_the_time_is_given_up_and_keeps_only_its_
 async fn a_run_whose_waiting_is_dropped_stops() {
     let executor = executor();
     let mut endless = request(&handler("for (;;);"));
-    endless.timeout = Duration::from_secs(3_600);
+    endless.timeout = Duration::from_hours(1);
     tokio::select! {
         execution = executor.run(&endless) => panic!("{execution:?}"),
         () = neighbour_is_well(&executor) => {}
@@ -310,7 +310,7 @@ fn settings_out_of_bounds_are_refused_by_name() {
 async fn wait_until(condition: impl Fn() -> bool) {
     let started = Instant::now();
     while !condition() {
-        assert!(started.elapsed() < Duration::from_secs(60), "it never came to be");
+        assert!(started.elapsed() < Duration::from_mins(1), "it never came to be");
         tokio::task::yield_now().await;
     }
 }
