@@ -89,14 +89,13 @@ impl HttpExecutor {
         let bad = |problem: &str| failed("BAD_RESPONSE", problem, false);
         let text = std::str::from_utf8(&reply.body).map_err(|_| bad("the answer is not UTF-8"))?;
         let text = if text.trim().is_empty() { "null" } else { text };
-        let answer = match serde_json::from_str::<Envelope>(text) {
-            Ok(envelope) => envelope,
-            Err(_) => Envelope {
-                value: RawValue::from_string(text.to_owned())
-                    .map_err(|_| bad("the answer is not JSON"))?,
-                logs: Vec::new(),
-                effects: Vec::new(),
-            },
+        let answer = if is_envelope(text) {
+            serde_json::from_str(text)
+                .map_err(|_| bad("logs and effects must be lists, each in its own words"))?
+        } else {
+            let value = RawValue::from_string(text.to_owned());
+            let value = value.map_err(|_| bad("the answer is not JSON"))?;
+            Envelope { value, logs: Vec::new(), effects: Vec::new() }
         };
         if answer.value.get().len() > self.limits.result_bytes_max {
             let most = self.limits.result_bytes_max;
@@ -153,8 +152,15 @@ fn in_words(failure: Failure) -> Outcome {
     }
 }
 
+/// An object with `value`, and nothing but what belongs to it.
+fn is_envelope(text: &str) -> bool {
+    serde_json::from_str::<HashMap<String, &RawValue>>(text).is_ok_and(|fields| {
+        fields.contains_key("value")
+            && fields.keys().all(|field| ["value", "logs", "effects"].contains(&field.as_str()))
+    })
+}
+
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Envelope {
     value: Box<RawValue>,
     #[serde(default)]

@@ -12,6 +12,9 @@ pub mod http;
 pub mod output;
 pub mod script;
 
+#[cfg(test)]
+mod test_server;
+
 use serde::Serialize;
 use serde_json::value::RawValue;
 use symphony::lanes::triggers::executor::{Outcome, Request};

@@ -69,7 +69,8 @@ type Answer = Result<String, Refusal>;
 
 impl Host {
     /// One call of the host API.
-    pub(super) fn call(&mut self, operation: &str, a: String, b: String, c: String) -> Answer {
+    pub(super) fn call(&mut self, operation: &str, arguments: [String; 4]) -> Answer {
+        let [a, b, c, d] = arguments;
         if operation != "describe" && self.is_over() {
             return Err(Refusal::Failure("the run is over".to_owned()));
         }
@@ -78,7 +79,7 @@ impl Host {
             "describe" => self.thrown = Some(Thrown { name: a, message: b, stack: c }),
             "kv_get" => return self.kv_get(&a),
             "kv_list" => return self.kv_list(&a),
-            "fetch" => return self.fetch(&a, &b, c),
+            "fetch" => return self.fetch(&a, &b, &c, d),
             "kv_set" => {
                 let key = name("key", a, KEY_CHARACTERS_MAX)?;
                 let value = stored("value", b)?;
@@ -154,9 +155,8 @@ impl Host {
         serde_json::to_string(&keys).map_err(|_| Refusal::Failure("kv.list failed".to_owned()))
     }
 
-    fn fetch(&mut self, url: &str, method_and_headers: &str, body: String) -> Answer {
+    fn fetch(&mut self, url: &str, method: &str, headers: &str, body: String) -> Answer {
         let argument = |problem: &str| Refusal::Argument(problem.to_owned());
-        let (method, headers) = method_and_headers.split_once(' ').unwrap_or_default();
         let method = Method::from_bytes(method.as_bytes())
             .ok()
             .filter(|method| ![Method::CONNECT, Method::TRACE].contains(method))
@@ -206,7 +206,8 @@ impl Host {
                 () = self.shared.given_up() => None,
             }
         };
-        let done = self.runtime.block_on(in_time);
+        // Given up may mean that the runtime is being shut down, and then it must not be waited on.
+        let done = if self.shared.is_given_up() { None } else { self.runtime.block_on(in_time) };
         done.ok_or_else(|| {
             self.stop.set(Some(Stop::TimedOut));
             Refusal::Failure("the time is up".to_owned())

@@ -6,7 +6,7 @@
 //! - `shared`: what a run's thread and whoever waits for it both see.
 //!
 //! **Time.** The engine asks every few thousand steps, also within regular expressions, whether the time is up. Some of
-//! its own functions do not ask (`Array.prototype.indexOf` over a pretended length, a search in a very long string).
+//! its own functions do not ask (a search for a very long text in a very long text, for one).
 //! So whoever waits does not wait for the thread: at the deadline the answer is `TimedOut`, and the thread is given up.
 //! It keeps its slot until it ends, an app has only so many slots, and [`ScriptExecutor::overdue`] counts such threads.
 //!

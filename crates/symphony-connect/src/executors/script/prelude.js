@@ -14,8 +14,8 @@
   freeze(one);
 
   // An answer's first character says what it is: = a value, T wrong arguments, E a failure.
-  const call = (operation, a, b, c) => {
-    const answer = host(operation, a, b, c);
+  const call = (operation, a = "", b = "", c = "", d = "") => {
+    const answer = host(operation, a, b, c, d);
     const rest = apply(slice, answer, one);
     if (answer[0] === "T") throw new HostTypeError(rest);
     if (answer[0] === "E") throw new HostError(rest);
@@ -44,32 +44,32 @@
 
   const kv = {
     get: (key) => {
-      const found = call("kv_get", text(key, "key"), "", "");
+      const found = call("kv_get", text(key, "key"));
       return found === "" ? null : parse(found);
     },
     set: (key, value) => {
-      call("kv_set", text(key, "key"), json(value, "value"), "");
+      call("kv_set", text(key, "key"), json(value, "value"));
     },
     delete: (key) => {
-      call("kv_delete", text(key, "key"), "", "");
+      call("kv_delete", text(key, "key"));
     },
     list: (prefix) => {
-      return parse(call("kv_list", prefix === undefined ? "" : text(prefix, "prefix"), "", ""));
+      return parse(call("kv_list", prefix === undefined ? "" : text(prefix, "prefix")));
     },
   };
   const queue = {
     send: (queue, message) => {
-      call("queue_send", text(queue, "queue"), json(message, "message"), "");
+      call("queue_send", text(queue, "queue"), json(message, "message"));
     },
   };
   const pubsub = {
     publish: (topic, message) => {
-      call("pubsub_publish", text(topic, "topic"), json(message, "message"), "");
+      call("pubsub_publish", text(topic, "topic"), json(message, "message"));
     },
   };
   const events = {
     publish: (event) => {
-      call("event_publish", json(object(event, "event"), "event"), "", "");
+      call("event_publish", json(object(event, "event"), "event"));
     },
   };
   const email = {
@@ -92,7 +92,7 @@
       if (given.headers !== undefined) headers = json(given.headers, "options.headers");
       if (given.body !== undefined) body = text(given.body, "options.body");
     }
-    const answer = parse(call("fetch", text(url, "url"), method + " " + headers, body));
+    const answer = parse(call("fetch", text(url, "url"), method, headers, body));
     const content = answer.body;
     return freeze({
       status: answer.status,
@@ -118,7 +118,7 @@
   const logAt = (level) => (...values) => {
     let line = "";
     for (let i = 0; i < values.length; i++) line += (i === 0 ? "" : " ") + inWords(values[i]);
-    call("log", level, apply(toWellFormed, line, nothing), "");
+    call("log", level, apply(toWellFormed, line, nothing));
   };
   const log = logAt("info");
   const console = {
@@ -169,7 +169,7 @@
     } catch (unreadable) {
       message = "an error that cannot be read";
     }
-    host("describe", name, message, stack);
+    host("describe", name, message, stack, "");
   };
   return (what, a, b) => (what === "run" ? run(a, b) : describe(a));
 })

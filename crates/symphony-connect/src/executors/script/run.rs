@@ -26,7 +26,7 @@ const NO_IMPORTS: &str = "scripts cannot import: everything must be in one file"
 const NO_HANDLER: &str = "the script has no handler: write export default function (request) { … }";
 const NO_MEMORY: &str = "the script needs more memory than it may have";
 const NEVER_SETTLED: &str = "the handler's promise never settled";
-const THROWN_NULL: &str = "thrown: null";
+const THROWN_NULL: &str = "the script ran out of memory, or threw null";
 
 /// Everything a run needs, to be sent to its thread.
 pub(super) struct Job {
@@ -74,11 +74,10 @@ pub(super) fn run(job: &Job, tell: impl FnOnce(Ending)) {
     }
 }
 
-/// An engine that has no memory left for an error throws `null`, or drops the promise that was waited for. What is
-/// still held then tells.
+/// An engine without any memory left may drop the promise that is waited for. What it still holds then tells.
 fn with_hindsight(outcome: Outcome, runtime: &Runtime, job: &Job) -> Outcome {
     let is_odd = matches!(&outcome, Outcome::Failed { code: "SCRIPT_ERROR", message, .. }
-        if message == THROWN_NULL || message == NEVER_SETTLED);
+        if message == NEVER_SETTLED);
     if is_odd {
         let held = usize::try_from(runtime.memory_usage().malloc_size).unwrap_or(0);
         if held > job.settings.memory_max_bytes / 4 * 3 {
@@ -150,10 +149,10 @@ impl<'a, 'js> Run<'a, 'js> {
     /// The host API, offered to the script. What comes back is for the host alone.
     fn prelude(&self) -> Result<Function<'js>, Error> {
         let host = Rc::clone(&self.host);
-        let call = move |operation: String, a: String, b: String, c: String| {
+        let call = move |operation: String, a: String, b: String, c: String, d: String| {
             // Nothing in a call leads back into the script, so it is never borrowed twice.
             let Ok(mut host) = host.try_borrow_mut() else { return "Ethe host is busy".to_owned() };
-            match host.call(&operation, a, b, c) {
+            match host.call(&operation, [a, b, c, d]) {
                 Ok(answer) => format!("={answer}"),
                 Err(Refusal::Argument(problem)) => format!("T{problem}"),
                 Err(Refusal::Failure(problem)) => format!("E{problem}"),
@@ -229,8 +228,14 @@ impl<'a, 'js> Run<'a, 'js> {
             return Outcome::TimedOut;
         }
         if !self.ctx.has_exception() {
-            let code = if is_invalid { "SCRIPT_INVALID" } else { "SCRIPT_ERROR" };
-            return failed(code, &error.to_string(), !is_invalid);
+            return match error {
+                // It failed and could not make an error of it.
+                Error::Exception | Error::Allocation | Error::Unknown => {
+                    failed("MEMORY_LIMIT", NO_MEMORY, false)
+                }
+                other if is_invalid => failed("SCRIPT_INVALID", &other.to_string(), false),
+                other => failed("SCRIPT_ERROR", &other.to_string(), true),
+            };
         }
         let thrown = self.ctx.catch();
         let described = entry.call::<_, ()>(("describe", thrown, ""));
@@ -254,6 +259,8 @@ fn in_words(thrown: &Thrown, is_invalid: bool) -> Outcome {
     let name: String = name.chars().take(60).collect();
     let text = format!("{name}: {message}{place}");
     match (name.as_str(), message.as_str()) {
+        // Without the memory to make an error, the engine throws null; hardly anybody else does.
+        ("thrown", "null") => failed("MEMORY_LIMIT", THROWN_NULL, false),
         ("InternalError", message)
             if message.starts_with("out of memory")
                 || message.is_empty()

@@ -77,7 +77,7 @@ async fn what_is_thrown_is_told_with_its_line() {
         ),
         ("throw 'a\\nb\\u0000c'", "SCRIPT_ERROR thrown: a b c"),
         ("throw undefined", "SCRIPT_ERROR thrown: undefined"),
-        ("throw null", "SCRIPT_ERROR thrown: null"),
+        ("throw null", "MEMORY_LIMIT! the script ran out of memory, or threw null"),
         ("throw Symbol('s')", "SCRIPT_ERROR thrown: [symbol]"),
         ("throw { message: 'half\\ud800', name: 5 }", "SCRIPT_ERROR Error: half\u{fffd}"),
         (

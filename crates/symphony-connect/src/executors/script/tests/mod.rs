@@ -63,7 +63,7 @@ impl ScriptStore for MapStore {
 pub(super) const APP: Uuid = Uuid::from_u128(1);
 pub(super) const NEIGHBOUR: Uuid = Uuid::from_u128(2);
 
-pub(super) fn executor_with(settings: ScriptSettings, fetches: &FetchSettings) -> ScriptExecutor {
+pub(super) fn executor_with(settings: ScriptSettings, network: &FetchSettings) -> ScriptExecutor {
     let store = MapStore::default();
     for (app, key, value) in [
         (APP, "user:1", r#"{"name":"Ada","balance":1.10}"#),
@@ -73,7 +73,7 @@ pub(super) fn executor_with(settings: ScriptSettings, fetches: &FetchSettings) -
     ] {
         store.entries.lock().unwrap().insert((app, key.to_owned()), value.to_owned());
     }
-    let fetcher = Arc::new(Fetcher::new(fetches).unwrap());
+    let fetcher = Arc::new(Fetcher::new(network).unwrap());
     ScriptExecutor::new(settings, Arc::new(store), fetcher).unwrap()
 }
 
