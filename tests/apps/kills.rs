@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::{request, route, script, trigger};
 use crate::support::{TestDb, until};
 
-const CONFIG: &str = "[worker]\nlease_seconds = 2\nlease_margin_ms = 100\nrepair_ms = [100, 200]\n\
+const CONFIG: &str = "[worker]\nlease_seconds = 3\nlease_margin_ms = 100\nrepair_ms = [100, 200]\n\
                       [triggers]\nhttp_listen = '127.0.0.1:0'\ntimeout_max_seconds = 1\n";
 
 /// A worker process, which may kill itself at a point.

@@ -33,7 +33,10 @@ impl Platform {
 
     pub(super) async fn start_with_mail(db: &TestDb, settings: &str) -> Self {
         let text = format!("[triggers]\nhttp_listen = '127.0.0.1:0'\n{settings}");
-        let config = Config::from_text(&text).unwrap();
+        let file = std::env::temp_dir().join(format!("symphony-apps-{}.toml", uuid::Uuid::new_v4()));
+        std::fs::write(&file, text).unwrap();
+        let config = Config::load(Some(&file)).unwrap();
+        std::fs::remove_file(&file).unwrap();
         let plan = Plan::new(&config, &[symphony_server::cli::LaneName::Triggers], &[]).unwrap();
         plan.check(&config).unwrap();
         let workers =
@@ -55,11 +58,6 @@ impl Platform {
 }
 
 impl TestDb {
-    pub(super) async fn push(&self, app: &str, manifest: &Value) {
-        let manifest = serde_json::value::to_raw_value(manifest).unwrap();
-        self.database.operator().push_app(app, &manifest, "dana", None).await.unwrap();
-    }
-
     /// The value of an entry, as JSON text.
     pub(super) async fn entry(&self, app: &str, key: &str) -> Option<String> {
         self.one(&format!(

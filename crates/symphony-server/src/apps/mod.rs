@@ -184,7 +184,11 @@ async fn fire(served: &Served, app: &str, request: Request<Body>) -> Result<Resp
 /// What the database refuses is the request's fault; anything else is not.
 fn refused(error: DbError) -> Result<Response, DbError> {
     match error {
-        DbError::InvalidArgument { .. } => {
+        DbError::InvalidArgument { .. } | DbError::NulCharacter => {
+            Ok(answers::problem(StatusCode::BAD_REQUEST, "BODY_NOT_READABLE", None))
+        }
+        // JSON that JSONB cannot hold.
+        DbError::Refused { sqlstate, .. } if sqlstate.starts_with("22") => {
             Ok(answers::problem(StatusCode::BAD_REQUEST, "BODY_NOT_READABLE", None))
         }
         DbError::NoSuchItem { .. } => Ok(answers::problem(StatusCode::NOT_FOUND, "NO_ROUTE", None)),
