@@ -206,14 +206,14 @@ async fn an_ended_execution_runs_again_as_an_item_of_its_own_with_the_script_of_
 async fn a_name_that_is_no_app_is_refused_by_every_producer() {
     let db = TestDb::new().await;
     for call in [
-        "kv_set('nobody', 'k', '1')",
-        "kv_delete('nobody', 'k')",
-        "publish_topic('nobody', 't', '1')",
-        "send_to_queue('nobody', 'q', '1')",
-        "enqueue_trigger_outbox('nobody', 'http', gen_random_uuid(), '{}')",
+        "kv_set('absent', 'k', '1')",
+        "kv_delete('absent', 'k')",
+        "publish_topic('absent', 't', '1')",
+        "send_to_queue('absent', 'q', '1')",
+        "enqueue_trigger_outbox('absent', 'http', gen_random_uuid(), '{}')",
     ] {
         let refusal = db.refusal("symphony_ingest", &format!("SELECT {call}")).await;
-        assert!(refusal.starts_with("P7007 p_app: there is no app nobody"), "{call}: {refusal}");
+        assert!(refusal.starts_with("P7007 p_app: there is no app absent"), "{call}: {refusal}");
     }
     db.push("shop", &manifest(&[("t", "kv", "*")])).await;
     let trigger = trigger_id(&db, "t").await;

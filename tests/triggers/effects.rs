@@ -93,11 +93,14 @@ async fn a_bad_effect_undoes_all_of_its_item_and_fails_it_alone() {
         (json!({"kind": "kv_set", "key": "", "value": 1}), "p_key is blank"),
         (json!({"kind": "kv_set", "key": "k".repeat(513), "value": 1}), "p_key has 513 characters"),
         (json!({"kind": "kv_set", "key": "a", "value": "x".repeat(262_144)}), "p_value is larger"),
-        (json!({"kind": "queue_send", "queue": "none", "message": 1}), "the app has no queue none"),
+        (
+            json!({"kind": "queue_send", "queue": "absent", "message": 1}),
+            "the app has no queue absent",
+        ),
         (json!({"kind": "queue_send", "queue": "jobs"}), "p_message is missing"),
         (
-            json!({"kind": "pubsub_publish", "topic": "none", "message": 1}),
-            "the app has no topic none",
+            json!({"kind": "pubsub_publish", "topic": "absent", "message": 1}),
+            "the app has no topic absent",
         ),
         (json!({"kind": "pubsub_publish", "message": 1}), "p_topic is blank"),
         (json!({"kind": "event_publish", "event": bad_event}), "payload"),

@@ -112,8 +112,8 @@ async fn a_queue_reaches_exactly_one_consumer_each_time() {
 async fn a_topic_or_queue_that_is_not_declared_is_refused() {
     let db = with(&[("a", "pubsub", "*"), ("b", "queue", "*")]).await;
     for (call, expected) in [
-        ("publish_topic('shop', 'none', '1')", "P7005 the app has no topic none: declare it"),
-        ("send_to_queue('shop', 'none', '1')", "P7005 the app has no queue none: declare it"),
+        ("publish_topic('shop', 'absent', '1')", "P7005 the app has no topic absent: declare it"),
+        ("send_to_queue('shop', 'absent', '1')", "P7005 the app has no queue absent: declare it"),
         ("publish_topic('shop', 'jobs', '1')", "P7005 the app has no topic jobs"),
         ("publish_topic('shop', NULL, '1')", "P7005 p_topic is blank"),
         ("send_to_queue('shop', '', '1')", "P7005 p_queue is blank"),

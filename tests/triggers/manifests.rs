@@ -46,7 +46,9 @@ fn defects() -> Vec<(&'static str, Option<Value>, &'static str)> {
         ("/scripts/0/name", None, "scripts[0].name must be letters"),
         ("/scripts/0/name", Some(json!("-run")), "scripts[0].name must be letters"),
         ("/scripts/0/name", Some(json!("r".repeat(101))), "scripts[0].name must be letters"),
-        ("/scripts/0/name", Some(json!("far")), "script far is there twice"),
+        ("/scripts/1/name", Some(json!("run")), "triggers[1].script must name one of the scripts"),
+        ("/scripts/2", Some(script("run")), "script run is there twice"),
+        ("/routes/1", Some(whole()["routes"][0].clone()), "route GET /orders/{id} is there twice"),
         ("/scripts/0/source", None, "scripts[0] must have either source or url"),
         ("/scripts/0/url", Some(json!("https://a")), "scripts[0] must have either source or url"),
         ("/scripts/0/source", Some(json!(["x"])), "scripts[0].source must be a string"),
@@ -108,7 +110,11 @@ fn made_wrong(at: &str, value: Option<Value>) -> Value {
     let mut manifest = whole();
     let (parent, name) = at.rsplit_once('/').unwrap();
     match (manifest.pointer_mut(parent).unwrap(), value) {
-        (Value::Array(list), Some(value)) => list[name.parse::<usize>().unwrap()] = value,
+        (Value::Array(list), Some(value)) => {
+            let place = name.parse::<usize>().unwrap();
+            list.resize(list.len().max(place + 1), Value::Null);
+            list[place] = value;
+        }
         (Value::Object(members), Some(value)) => {
             members.insert(name.to_owned(), value);
         }

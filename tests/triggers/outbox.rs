@@ -347,3 +347,17 @@ async fn an_item_has_one_terminal_outcome_even_by_hand() {
                   SELECT id, 2, app_id, source_kind, root_execution_id, 'FAILED', 'x' FROM trigger_outbox_attempts";
     assert!(db.refusal("NONE", second).await.starts_with("23505"));
 }
+
+#[tokio::test]
+async fn no_function_that_shuns_sequential_scans_leaves_jit_on() {
+    // The inflated cost of a scan that cannot be avoided switches it on: 15 ms for each row that fires.
+    let db = TestDb::new().await;
+    assert_eq!(
+        db.count(
+            "pg_proc WHERE proname ~ '(trigger|app|kv|message|cron)' AND 'enable_seqscan=off' = ANY (proconfig) \
+             AND NOT 'jit=off' = ANY (proconfig)"
+        )
+        .await,
+        0
+    );
+}

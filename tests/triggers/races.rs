@@ -196,15 +196,17 @@ async fn a_push_that_races_with_senders_loses_no_message() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pushes_that_race_with_completions_never_deadlock() {
     let db = TestDb::new().await;
-    let shop =
-        manifest(&[("q", "queue", "jobs"), ("c", "cron", "* * * * *"), ("d", "dead_letter", "*")]);
+    let mut shop = manifest(&[("q", "queue", "jobs"), ("d", "dead_letter", "*")]);
+    shop["queues"] = json!(["idle", "jobs", "mail"]);
     db.push("shop", &shop).await;
     let items = 200_i64;
     db.sql(&format!("SELECT count(send_to_queue('shop', 'jobs', to_jsonb(n))) FROM generate_series(1, {items}) n")).await;
     let left = Arc::new(AtomicI64::new(items));
     let mut tasks = JoinSet::new();
+    let barrier = Arc::new(Barrier::new(6));
     for n in 0..4 {
-        let (mut connection, left) = (db.as_role("symphony_executor").await, left.clone());
+        let (mut connection, left, barrier) =
+            (db.as_role("symphony_executor").await, left.clone(), barrier.clone());
         tasks.spawn(async move {
             let worker = format!("w{n}");
             // Two queues in opposite orders, against a push that locks both.
@@ -215,6 +217,7 @@ async fn pushes_that_race_with_completions_never_deadlock() {
             if n % 2 == 1 {
                 effects.reverse();
             }
+            barrier.wait().await;
             while left.load(Ordering::SeqCst) > 0 {
                 for item in claim_on(&mut connection, &worker, 3).await {
                     let settled =
@@ -227,13 +230,12 @@ async fn pushes_that_race_with_completions_never_deadlock() {
             }
         });
     }
-    let mut shop = shop;
-    shop["queues"] = json!(["idle", "jobs", "mail"]);
-    db.push("shop", &shop).await;
     for _ in 0..2 {
-        let (mut connection, left) = (db.as_role("symphony_operator").await, left.clone());
+        let (mut connection, left, barrier) =
+            (db.as_role("symphony_operator").await, left.clone(), barrier.clone());
         let push = format!("SELECT push_app('shop', {}, 'dana')", quoted(&shop));
         tasks.spawn(async move {
+            barrier.wait().await;
             while left.load(Ordering::SeqCst) > 0 {
                 run(&mut connection, &push).await.unwrap();
             }

@@ -8,7 +8,7 @@
 --          writes to one key the last counts, since only that is ever committed. Messages last: a queue's row is
 --          shared, and an event's bucket is locked until the end.
 CREATE OR REPLACE FUNCTION symphony_internal.apply_trigger_effects(p_item public.trigger_outbox_pending, p_effects JSONB) RETURNS VOID
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     v_effect JSONB;
     v_events JSONB[];

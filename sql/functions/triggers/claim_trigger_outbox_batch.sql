@@ -28,7 +28,7 @@ BEGIN
     PERFORM symphony_internal.require_outbox_count('p_app_items_max', coalesce(p_app_items_max, 4096), 4096);
     PERFORM symphony_internal.require_outbox_id('p_worker_id', p_worker_id);
     PERFORM symphony_internal.require_read_committed();
-    IF (SELECT s.paused FROM public.trigger_outbox_settings s) THEN
+    IF (SELECT s.paused FROM public.trigger_outbox_settings s WHERE s.only_row) THEN
         RETURN;
     END IF;
     -- The apps with something due, the one that waits longest first.

@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION public.configure_trigger_lane(
     p_actor TEXT, p_reason TEXT, p_approver TEXT DEFAULT NULL, p_app TEXT DEFAULT NULL, p_paused BOOLEAN DEFAULT NULL,
     p_depth_max INT DEFAULT NULL, p_keep_executions BOOLEAN DEFAULT NULL
 ) RETURNS TABLE (paused BOOLEAN, depth_max INT, keep_executions BOOLEAN)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_app UUID;

@@ -7,7 +7,7 @@
 -- Why      the ledger would otherwise have items that never ended. Its triggers go first: what ends here fires nothing.
 CREATE OR REPLACE FUNCTION public.delete_app(p_app TEXT, p_actor TEXT, p_reason TEXT, p_approver TEXT DEFAULT NULL, p_dry_run BOOLEAN DEFAULT false)
 RETURNS TABLE (app_id UUID, items INT, dry_run BOOLEAN)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_item public.trigger_outbox_pending;

@@ -11,7 +11,7 @@ CREATE OR REPLACE FUNCTION symphony_internal.end_trigger(
     p_item public.trigger_outbox_pending, p_state TEXT, p_worker_id TEXT, p_result JSONB, p_logs JSONB, p_error_code TEXT,
     p_error_message TEXT, p_latency_ms INT, p_lease_token UUID
 ) RETURNS VOID
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     v_no     INT := coalesce((SELECT max(a.attempt_no) FROM public.trigger_outbox_attempts a WHERE a.id = p_item.id), 0) + 1;
     v_script public.scripts;

@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION public.enqueue_trigger_outbox(
     p_app TEXT, p_source_kind TEXT, p_trigger_id UUID, p_payload JSONB, p_origin_principal UUID DEFAULT NULL, p_reply_to UUID DEFAULT NULL,
     p_wait_ms INT DEFAULT NULL
 ) RETURNS TABLE (id UUID, app_id UUID, reply_deadline_at TIMESTAMPTZ)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_script    TEXT;

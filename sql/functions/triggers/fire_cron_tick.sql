@@ -9,7 +9,7 @@
 --          was never set has no tick yet: p_tick_at is NULL and nothing is fired.
 CREATE OR REPLACE FUNCTION public.fire_cron_tick(p_trigger_id UUID, p_tick_at TIMESTAMPTZ, p_next_tick_at TIMESTAMPTZ, p_fire BOOLEAN DEFAULT true)
 RETURNS BOOLEAN
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     v_trigger public.triggers;
 BEGIN
@@ -19,7 +19,8 @@ BEGIN
         RETURN false;
     END IF;
     PERFORM FROM public.apps a WHERE a.id = (SELECT t.app_id FROM public.triggers t WHERE t.id = p_trigger_id) FOR KEY SHARE;
-    UPDATE public.trigger_cron c SET next_tick_at = p_next_tick_at, last_tick_at = CASE WHEN p_fire THEN coalesce(p_tick_at, c.last_tick_at) ELSE c.last_tick_at END
+    UPDATE public.trigger_cron c
+       SET next_tick_at = p_next_tick_at, last_tick_at = coalesce(CASE WHEN p_fire THEN p_tick_at END, c.last_tick_at)
      WHERE c.trigger_id = p_trigger_id AND c.next_tick_at IS NOT DISTINCT FROM p_tick_at;
     IF NOT FOUND THEN
         RETURN false;

@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION symphony_internal.fire_triggers(
     p_app_id UUID, p_source_kind TEXT, p_subject TEXT, p_payload JSONB, p_origin_principal UUID, p_depth INT, p_parent UUID, p_root UUID,
     p_after_dead_letter BOOLEAN
 ) RETURNS INT
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     v_trigger public.triggers;
     v_fired   INT := 0;

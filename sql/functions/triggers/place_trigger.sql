@@ -11,7 +11,7 @@ CREATE OR REPLACE FUNCTION symphony_internal.place_trigger(
     p_principal UUID, p_depth INT, p_parent UUID, p_root UUID, p_after_dead_letter BOOLEAN, p_attempts_max INT,
     p_backoff_seconds INT[], p_reply_to UUID DEFAULT NULL, p_reply_deadline_at TIMESTAMPTZ DEFAULT NULL, p_script_id UUID DEFAULT NULL
 ) RETURNS UUID
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     v_item  public.trigger_outbox_pending;
     v_email BOOLEAN := p_source_kind = 'email' AND p_script_name IS NULL AND p_script_id IS NULL;
@@ -37,7 +37,7 @@ BEGIN
     v_item.created_at := clock_timestamp();
     v_item.next_attempt_at := v_item.created_at;
     -- A dead letter stands no deeper than what failed.
-    IF p_depth > (SELECT s.depth_max FROM public.trigger_outbox_settings s) AND p_source_kind <> 'dead_letter' THEN
+    IF p_depth > (SELECT s.depth_max FROM public.trigger_outbox_settings s WHERE s.only_row) AND p_source_kind <> 'dead_letter' THEN
         PERFORM symphony_internal.end_trigger(v_item, 'FAILED', 'symphony', NULL, NULL, 'TRIGGER_DEPTH_EXCEEDED',
             format('fired at depth %s: triggers of the app fire each other in a circle, or depth_max is too low', p_depth), NULL, NULL);
     ELSIF v_item.script_id IS NULL AND NOT v_email THEN

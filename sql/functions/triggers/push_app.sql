@@ -8,7 +8,7 @@
 --          changed; a trigger keeps its id and its clock unless what it is has changed.
 CREATE OR REPLACE FUNCTION public.push_app(p_app TEXT, p_manifest JSONB, p_actor TEXT, p_principal UUID DEFAULT NULL)
 RETURNS TABLE (app_id UUID, created BOOLEAN, scripts_changed INT, routes INT, triggers INT)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_defect  TEXT := symphony_internal.manifest_defect(p_manifest);
@@ -68,7 +68,8 @@ BEGIN
 
     DELETE FROM public.triggers t WHERE t.app_id = push_app.app_id
        AND NOT EXISTS (SELECT FROM jsonb_array_elements(v_rules) e WHERE e->>'name' = t.name AND e->>'kind' = t.source_kind
-                          AND e->>'filter' = t.filter AND CASE e->>'kind' WHEN 'cron' THEN coalesce(e->>'timeZone', 'UTC') END IS NOT DISTINCT FROM t.time_zone);
+                          AND e->>'filter' = t.filter
+                          AND CASE e->>'kind' WHEN 'cron' THEN coalesce(e->>'timeZone', 'UTC') END IS NOT DISTINCT FROM t.time_zone);
     INSERT INTO public.triggers AS t (app_id, name, source_kind, filter, script_name, attempts_max, backoff_seconds, time_zone, catch_up,
                                       registered_by_principal)
     SELECT push_app.app_id, e->>'name', e->>'kind', e->>'filter', e->>'script', coalesce((e->>'attempts')::INT, 5),

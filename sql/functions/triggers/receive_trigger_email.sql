@@ -6,7 +6,7 @@
 -- Refuses  P7005 for mail that is no JSON object or too large
 -- Why      answers how many wanted it: with p_mail NULL, how many would. Nobody: the listener refuses the recipient.
 CREATE OR REPLACE FUNCTION public.receive_trigger_email(p_recipient TEXT, p_mail JSONB) RETURNS INT
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     v_app   UUID;
     v_count INT := 0;

@@ -8,7 +8,7 @@
 CREATE OR REPLACE FUNCTION public.record_late_trigger_outcome(
     p_id UUID, p_lease_token UUID, p_worker_id TEXT, p_state TEXT, p_error_code TEXT DEFAULT NULL, p_error_message TEXT DEFAULT NULL
 ) RETURNS TABLE (event_no BIGINT)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_app UUID;

@@ -7,7 +7,7 @@
 -- Why      an expired lease is not revived: between its end and this call another may have looked at it.
 CREATE OR REPLACE FUNCTION public.renew_trigger_outbox_leases(p_worker_id TEXT, p_ids UUID[], p_lease_tokens UUID[], p_lease_seconds INT)
 RETURNS TABLE (id UUID, renewed BOOLEAN)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_held UUID[];

@@ -8,7 +8,7 @@
 CREATE OR REPLACE FUNCTION public.replay_trigger_execution(
     p_id UUID, p_actor TEXT, p_reason TEXT, p_approver TEXT DEFAULT NULL, p_dry_run BOOLEAN DEFAULT false
 ) RETURNS TABLE (id UUID, replay_id UUID, dry_run BOOLEAN)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_ended public.trigger_outbox_executions;

@@ -6,7 +6,7 @@
 -- Refuses  P7007 no such app
 -- Why      a name is what people and services know.
 CREATE OR REPLACE FUNCTION symphony_internal.require_app(p_app TEXT) RETURNS UUID
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     v_id UUID;
 BEGIN

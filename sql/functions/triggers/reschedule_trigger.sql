@@ -6,7 +6,7 @@
 -- Refuses  nothing
 -- Why      by the trigger's own list of pauses; the last is repeated.
 CREATE OR REPLACE FUNCTION symphony_internal.reschedule_trigger(p_item public.trigger_outbox_pending) RETURNS VOID
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 BEGIN
     UPDATE public.trigger_outbox_pending p
        SET claimed_by = NULL, lease_token = NULL, lease_expires_at = NULL, claimed_at = NULL, attempt_count = p.attempt_count + 1,

@@ -7,7 +7,7 @@
 -- Why      nothing happened, so nothing goes into the ledger and no attempt is counted.
 CREATE OR REPLACE FUNCTION public.return_unsent_trigger_outbox_leases(p_worker_id TEXT, p_ids UUID[], p_lease_tokens UUID[])
 RETURNS TABLE (id UUID, returned BOOLEAN)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_held UUID[] := ARRAY(SELECT h FROM symphony_internal.lock_held_triggers(p_worker_id, p_ids, p_lease_tokens) h);

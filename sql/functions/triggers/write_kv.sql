@@ -8,7 +8,7 @@
 CREATE OR REPLACE FUNCTION symphony_internal.write_kv(
     p_app_id UUID, p_key TEXT, p_value JSONB, p_origin_principal UUID, p_depth INT, p_parent UUID, p_root UUID, p_after_dead_letter BOOLEAN
 ) RETURNS BIGINT
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     v_previous JSONB;
     v_version  BIGINT;
