@@ -16,6 +16,7 @@ mod support;
 
 mod acts;
 mod acts_commands;
+mod app_commands;
 mod attacks;
 mod bad_input;
 mod buses;
