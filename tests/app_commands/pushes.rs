@@ -199,6 +199,15 @@ async fn a_bad_folder_is_one_clear_line_that_names_the_field() {
         let told = app(&db, &format!("push {push}")).await;
         assert!(!told.ok && told.error.starts_with(expected), "{push}: {}", told.error);
     }
+    fs::remove_file(folder.0.join("app.json")).unwrap();
+    symlink("/etc/passwd", folder.0.join("app.json")).unwrap();
+    let told = app(&db, &format!("push {}", folder.path())).await;
+    assert!(
+        told.error.ends_with("/app.json is a link that leads out of the folder\n"),
+        "{}",
+        told.error
+    );
+    fs::remove_file(folder.0.join("app.json")).unwrap();
     assert_eq!(db.count("apps").await, 0);
     // A link that stays inside is a file like any other, and exactly 1 MiB is not too large.
     symlink("x.js", folder.0.join("in.js")).unwrap();
