@@ -17,6 +17,7 @@ mod support;
 mod acts;
 mod acts_commands;
 mod apps;
+mod app_commands;
 mod attacks;
 mod bad_input;
 mod buses;

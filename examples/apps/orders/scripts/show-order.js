@@ -1,5 +1,6 @@
-// GET /orders/{id}: the order as it was kept.
+// GET /orders/{id}: what was ordered, and not by whom.
 export default function (request) {
   const order = kv.get(`order/${request.payload.params.id}`);
-  return order ? { status: 200, body: order } : { status: 404, body: { error: "no such order" } };
+  if (!order) return { status: 404, body: { error: "no such order" } };
+  return { status: 200, body: { id: order.id, item: order.item } };
 }

@@ -1,19 +1,20 @@
-// POST /orders: keep the order and answer. The receipt comes later, and only if this was committed.
+// POST /orders: keep the order and answer. Its receipt follows by itself: see ask-for-receipt.js.
 export default function (request) {
   const { id, email, item } = request.payload.body ?? {};
-  if (!/^[A-Za-z0-9-]{1,40}$/.test(id)) return bad("id must be letters, digits and hyphens");
-  if (!/^[^\s@]+@[^\s@]+$/.test(email)) return bad("email must be an address");
-  if (typeof item !== "string" || item === "") return bad("item must say what is ordered");
+  if (!fits(id, /^[A-Za-z0-9-]{1,40}$/)) return refuse(400, "id must be letters, digits and hyphens");
+  if (!fits(email, /^[^\s@<>,;]{1,64}@[^\s@<>,;]{1,180}$/)) return refuse(400, "email must be an address");
+  if (!fits(item, /^.{1,200}$/)) return refuse(400, "item must be one line that says what is ordered");
 
-  // The same order again changes nothing, so that a client may repeat its request.
   const known = kv.get(`order/${id}`);
-  const order = known ?? { id, email, item };
-  if (!known) kv.set(`order/${id}`, order);
+  // A client may repeat its request; another order under the same id is somebody else's.
+  if (known && (known.email !== email || known.item !== item)) return refuse(409, "another order has this id");
+  if (!known) kv.set(`order/${id}`, { id, email, item });
   return {
     status: known ? 200 : 201,
     headers: { location: `/apps/${request.app}/orders/${id}` },
-    body: order,
+    body: { id, item },
   };
 }
 
-const bad = (error) => ({ status: 400, body: { error } });
+const fits = (value, pattern) => typeof value === "string" && pattern.test(value);
+const refuse = (status, error) => ({ status, body: { error } });

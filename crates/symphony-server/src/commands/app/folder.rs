@@ -114,10 +114,9 @@ fn put_source(root: &Path, script: &mut Map<String, Value>, at: &str) -> Result<
     }
     let Some(file) = script.remove("file") else { return Ok(()) };
     let Value::String(file) = file else { return Err(format!("{at}.file must be a string")) };
-    let source = read_inside(root, &file)
-        .map_err(|why| format!("{at}.file: {} {why}", output::plain(&file)))?;
+    let source = read_inside(root, &file).map_err(|why| format!("{at}.file: {file:?} {why}"))?;
     if source.contains('\0') {
-        return Err(format!("{at}.file: {} has a NUL character", output::plain(&file)));
+        return Err(format!("{at}.file: {file:?} has a NUL character"));
     }
     script.insert("source".to_owned(), source.into());
     Ok(())
