@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use symphony::db::Ingest;
+use symphony::event::Event;
 
 use crate::support::{TestDb, code, run};
 
@@ -87,7 +88,7 @@ async fn a_bad_event_is_found_among_a_few_good_ones_and_among_many() {
     for around in [1, 15] {
         for case in &bad {
             let good: Vec<_> = (0..2 * around).map(|n| super::event("k", n)).collect();
-            let mut bodies: Vec<&RawValue> = good.iter().map(|event| event.body()).collect();
+            let mut bodies: Vec<&RawValue> = good.iter().map(Event::body).collect();
             bodies.insert(around, &case.event);
             let answers = db.database.ingest().enqueue_events_alone(&bodies).await.unwrap();
             let refused: Vec<_> = answers
@@ -110,7 +111,7 @@ async fn good_events_are_accepted_one_by_one_and_all_at_once() {
     let good: Vec<Case> = corpus().into_iter().filter(|case| case.field.is_none()).collect();
     let ordinary: Vec<_> = (0..30).map(|n| super::event("k", n)).collect();
     for case in &good {
-        let mut bodies: Vec<&RawValue> = ordinary.iter().map(|event| event.body()).collect();
+        let mut bodies: Vec<&RawValue> = ordinary.iter().map(Event::body).collect();
         bodies.push(&case.event);
         let mut connection = db.as_role("symphony_ingest").await;
         run(&mut connection, "BEGIN").await.unwrap();
