@@ -16,8 +16,8 @@ mod support;
 
 mod acts;
 mod acts_commands;
-mod apps;
 mod app_commands;
+mod apps;
 mod attacks;
 mod bad_input;
 mod buses;

@@ -33,7 +33,8 @@ impl Platform {
 
     pub(super) async fn start_with_mail(db: &TestDb, settings: &str) -> Self {
         let text = format!("[triggers]\nhttp_listen = '127.0.0.1:0'\n{settings}");
-        let file = std::env::temp_dir().join(format!("symphony-apps-{}.toml", uuid::Uuid::new_v4()));
+        let file =
+            std::env::temp_dir().join(format!("symphony-apps-{}.toml", uuid::Uuid::new_v4()));
         std::fs::write(&file, text).unwrap();
         let config = Config::load(Some(&file)).unwrap();
         std::fs::remove_file(&file).unwrap();
