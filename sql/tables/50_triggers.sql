@@ -181,12 +181,16 @@ CREATE UNIQUE INDEX IF NOT EXISTS trigger_outbox_attempts_one_terminal_per_item
 COMMENT ON INDEX public.trigger_outbox_attempts_one_terminal_per_item IS
     'Invariant: an item has at most one terminal outcome. The lease prevents a second; this makes it impossible.';
 
+-- The dead letters; costs nothing until something fails.
+CREATE INDEX IF NOT EXISTS trigger_outbox_attempts_failed
+    ON public.trigger_outbox_attempts (completed_at) WHERE state = 'FAILED';
+
 -- What happened to items and apps other than an outcome, and who did it.
 CREATE TABLE IF NOT EXISTS public.trigger_outbox_events (
     event_no     BIGINT GENERATED ALWAYS AS IDENTITY CONSTRAINT trigger_outbox_events_are_numbered PRIMARY KEY,
     event_type   TEXT COLLATE "C" NOT NULL
         CONSTRAINT trigger_outbox_events_have_a_known_type CHECK (event_type IN (
-            'LEASE_EXPIRED_REPAIRED', 'LATE_OUTCOME', 'EFFECT_REFUSED', 'PUSHED', 'DELETED', 'REPLAYED', 'PAUSED', 'RESUMED', 'CONFIGURED')),
+            'LEASE_EXPIRED_REPAIRED', 'LATE_OUTCOME', 'PUSHED', 'DELETED', 'REPLAYED', 'PAUSED', 'RESUMED', 'CONFIGURED')),
     id           UUID,
     app_id       UUID,
     worker_id    TEXT,

@@ -102,3 +102,20 @@ async fn a_script_whose_worker_is_killed_is_run_again_and_applies_once() {
         assert_eq!(states, ["ZOMBIE_REQUEUE", "DISPATCHED"], "{point}");
     }
 }
+
+#[tokio::test]
+async fn two_processes_fire_each_tick_once() {
+    let db = TestDb::new().await;
+    db.push("shop", &json!({
+        "scripts": [script("s", "export default r => { kv.set('tick/' + r.executionId, r.payload.tickAt) }")],
+        "triggers": [trigger("each-second", "cron", "* * * * * *", "s")],
+    }))
+    .await;
+    let (_one, _) = worker(&db, None).await;
+    let (_other, _) = worker(&db, None).await;
+    until("a few ticks have run", async || db.count("kv_entries").await >= 4).await;
+    assert_eq!(
+        db.count("kv_entries").await,
+        db.one::<i64>("SELECT count(DISTINCT value) FROM kv_entries").await
+    );
+}

@@ -7,7 +7,7 @@ use symphony_connect::email::{
     DeliveryError, InboundMail, Mailbox, SmtpListener, SmtpListenerSettings,
 };
 
-use super::{Platform, script, trigger};
+use super::{Platform, request, script, trigger};
 use crate::support::{TestDb, until};
 
 /// Takes everything.
@@ -90,4 +90,25 @@ async fn mail_fires_its_script_which_answers_by_mail() {
     assert_eq!(db.count("trigger_outbox_executions WHERE state = 'DISPATCHED'").await, 2);
     platform.stop().await;
     relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_raw_message_over_http_fires_the_same_triggers() {
+    let db = TestDb::new().await;
+    db.push("shop", &json!({
+        "scripts": [script("keep", "export default r => { kv.set(r.payload.recipient, r.payload.mail.message.subject) }")],
+        "triggers": [trigger("in", "email", "orders@example.com", "keep")],
+    }))
+    .await;
+    let platform = Platform::start(&db).await;
+    let raw =
+        "From: ann@example.com\r\nTo: orders@example.com\r\nSubject: One pair\r\n\r\nHello\r\n";
+    for (recipient, status) in [("nobody@example.com", 404), ("Orders@example.com", 204)] {
+        let answer =
+            request(platform.http(), "POST", &format!("/mail/{recipient}"), raw).await.unwrap();
+        assert_eq!(answer.status, status, "{recipient}: {}", answer.body);
+    }
+    until("it has run", async || db.count("kv_entries").await == 1).await;
+    assert_eq!(db.one::<String>("SELECT value::text FROM kv_entries").await, "\"One pair\"");
+    platform.stop().await;
 }

@@ -3,6 +3,7 @@
 mod http;
 mod kills;
 mod mail;
+mod manage;
 mod sources;
 
 use std::net::SocketAddr;

@@ -16,6 +16,7 @@ pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod kill_points;
+pub mod manage;
 pub mod metrics;
 pub mod output;
 pub mod private_postgres;

@@ -45,12 +45,23 @@ impl Mailbox for Inbox {
     }
 
     async fn deliver(&self, mail: InboundMail) -> Result<(), DeliveryError> {
-        let parsed =
-            parse_mail(&mail.raw).map_err(|error| DeliveryError::Message(error.to_string()))?;
-        let message = json!({ "envelopeFrom": mail.from, "message": parsed });
+        self.keep(&mail.raw, mail.from.as_deref(), &mail.recipients).await
+    }
+}
+
+impl Inbox {
+    /// Commit a message for its recipients.
+    pub async fn keep(
+        &self,
+        raw: &[u8],
+        from: Option<&str>,
+        recipients: &[String],
+    ) -> Result<(), DeliveryError> {
+        let parsed = parse_mail(raw).map_err(|error| DeliveryError::Message(error.to_string()))?;
+        let message = json!({ "envelopeFrom": from, "message": parsed });
         let message =
             to_raw_value(&message).map_err(|error| DeliveryError::Message(error.to_string()))?;
-        for recipient in &mail.recipients {
+        for recipient in recipients {
             if let Err(error) = self.0.receive_email(recipient, Some(&message)).await {
                 tracing::warn!(lane = "triggers", code = error.code(), %error, "mail was not kept");
                 return Err(DeliveryError::Temporary(error.code().to_owned()));

@@ -1,4 +1,5 @@
-//! Apps over HTTP: `/apps/{app}/…` serves their routes, `/executions/{id}` tells how one stands.
+//! Apps over HTTP: `/apps/{app}/…` serves their routes, `/executions/{id}` tells how one stands, `/mail/{recipient}` takes
+//! a raw message for email triggers, from whatever receives mail already.
 //!
 //! Every request becomes a row of the trigger outbox. A synchronous one waits for the answer, which may come from any
 //! process; an asynchronous one is answered 202 with where to look.
@@ -15,13 +16,14 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Request, StatusCode};
-use axum::response::Response;
-use axum::routing::{any, get};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{any, get, post};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 use sqlx::postgres::PgConnectOptions;
 use symphony::db::{Database, DbError, Firing};
 use symphony::lanes::triggers::Replies;
+use symphony_connect::email::{DeliveryError, Mailbox as _};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -75,6 +77,7 @@ impl Apps {
             .route("/apps/{app}/{*path}", any(serve))
             .route("/apps/{app}/", any(serve_root))
             .route("/executions/{id}", get(status))
+            .route("/mail/{recipient}", post(mail))
             .with_state(served);
         let serving = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, router).await {
@@ -201,6 +204,30 @@ async fn status(State(served): State<Arc<Served>>, Path(id): Path<Uuid>) -> Resp
         Ok(Some(execution)) => answers::status(&execution),
         Ok(None) => answers::problem(StatusCode::NOT_FOUND, "NO_EXECUTION", Some(id)),
         Err(_) => answers::problem(StatusCode::SERVICE_UNAVAILABLE, "DATABASE_AWAY", Some(id)),
+    }
+}
+
+/// Raw MIME for one recipient; answered once it is committed.
+async fn mail(
+    State(served): State<Arc<Served>>,
+    Path(recipient): Path<String>,
+    body: Body,
+) -> Response {
+    let Ok(raw) = to_bytes(body, BODY_BYTES_MAX).await else {
+        return answers::problem(StatusCode::PAYLOAD_TOO_LARGE, "BODY_TOO_LARGE", None);
+    };
+    let inbox = adapters::Inbox(served.database.ingest());
+    match inbox.knows(&recipient).await {
+        Ok(true) => {}
+        Ok(false) => return answers::problem(StatusCode::NOT_FOUND, "NO_RECIPIENT", None),
+        Err(_) => return answers::problem(StatusCode::SERVICE_UNAVAILABLE, "DATABASE_AWAY", None),
+    }
+    match inbox.keep(&raw, None, &[recipient]).await {
+        Ok(()) => StatusCode::NO_CONTENT.into_response(),
+        Err(DeliveryError::Temporary(_)) => {
+            answers::problem(StatusCode::SERVICE_UNAVAILABLE, "DATABASE_AWAY", None)
+        }
+        Err(_) => answers::problem(StatusCode::BAD_REQUEST, "BODY_NOT_READABLE", None),
     }
 }
 
