@@ -152,7 +152,7 @@ async fn a_bad_effect_undoes_all_of_its_item_and_fails_it_alone() {
     }
     assert_eq!(
         db.count("trigger_outbox_pending WHERE source_kind = 'dead_letter'").await,
-        items.len() as i64 - 1
+        i64::try_from(items.len()).unwrap() - 1
     );
     db.done("w", items.last().unwrap(), Value::Array(good)).await;
     db.assert_items_hold().await;

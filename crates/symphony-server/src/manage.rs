@@ -91,7 +91,7 @@ async fn push(
 ) -> Response {
     let actor = match actor(&headers) {
         Ok(actor) => actor,
-        Err(response) => return response,
+        Err(response) => return *response,
     };
     let Ok(bytes) = to_bytes(body, MANIFEST_BYTES_MAX).await else {
         return problem(
@@ -139,7 +139,7 @@ async fn delete(
 ) -> Response {
     match asked(&headers, body).await {
         Ok(act) => answer(database.operator().delete_app(&app, &act).await),
-        Err(response) => response,
+        Err(response) => *response,
     }
 }
 
@@ -172,7 +172,7 @@ async fn switch(
         TriggerChange { app: Some(&app), paused: Some(paused), ..TriggerChange::default() };
     match asked(&headers, body).await {
         Ok(act) => answer(database.operator().configure_triggers(&change, &act).await),
-        Err(response) => response,
+        Err(response) => *response,
     }
 }
 
@@ -206,20 +206,25 @@ async fn replay(
 ) -> Response {
     match asked(&headers, body).await {
         Ok(act) => answer(database.operator().replay_execution(id, &act).await),
-        Err(response) => response,
+        Err(response) => *response,
     }
 }
 
-fn actor(headers: &HeaderMap) -> Result<String, Response> {
+fn actor(headers: &HeaderMap) -> Result<String, Box<Response>> {
     let actor = headers.get(ACTOR).and_then(|actor| actor.to_str().ok()).map(str::trim);
     actor.filter(|actor| !actor.is_empty()).map(str::to_owned).ok_or_else(|| {
-        problem(StatusCode::BAD_REQUEST, "P7005", "X-Symphony-Actor is missing: say who you are")
+        Box::new(problem(
+            StatusCode::BAD_REQUEST,
+            "P7005",
+            "X-Symphony-Actor is missing: say who you are",
+        ))
     })
 }
 
-async fn asked(headers: &HeaderMap, body: Body) -> Result<Act, Response> {
+async fn asked(headers: &HeaderMap, body: Body) -> Result<Act, Box<Response>> {
     let actor = actor(headers)?;
-    let refuse = |message: &str| problem(StatusCode::UNPROCESSABLE_ENTITY, "P7005", message);
+    let refuse =
+        |message: &str| Box::new(problem(StatusCode::UNPROCESSABLE_ENTITY, "P7005", message));
     let bytes =
         to_bytes(body, 64 * 1024).await.map_err(|_| refuse("the body is larger than 64 KiB"))?;
     let asked: Asked = if bytes.is_empty() {
