@@ -16,7 +16,7 @@ DECLARE
     v_item  public.trigger_outbox_pending;
     v_email BOOLEAN := p_source_kind = 'email' AND p_script_name IS NULL AND p_script_id IS NULL;
 BEGIN
-    v_item.id := public.uuidv7();
+    v_item.id := symphony_internal.time_ordered_id();
     v_item.app_id := p_app_id;
     v_item.source_kind := p_source_kind;
     v_item.trigger_id := p_trigger_id;

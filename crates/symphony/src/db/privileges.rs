@@ -198,6 +198,7 @@ pub const FUNCTIONS: &[(&str, &[&str])] = &[
     ("settle_event_attempts", NOBODY),
     ("settle_payment_attempts", NOBODY),
     ("switch_event_lane", NOBODY),
+    ("time_ordered_id", NOBODY),
     // Absent on PostgreSQL 18, which has its own.
     ("uuidv7", NOBODY),
 ];
