@@ -15,6 +15,7 @@ mod enqueue;
 mod enqueue_events;
 mod event_acts;
 mod guard;
+mod mail_catcher;
 mod migrate;
 mod rail;
 mod run;

@@ -1,5 +1,6 @@
 //! `[triggers]`: how apps are run and served.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use serde::Deserialize;
 use symphony::db::Database;
 use symphony::lanes::triggers::executor::Mailer;
 use symphony::lanes::triggers::{Executors, TriggerSettings};
-use symphony_connect::email::{SmtpListenerSettings, SmtpSender, SmtpSenderSettings};
+use symphony_connect::email::{Security, SmtpListenerSettings, SmtpSender, SmtpSenderSettings};
 use symphony_connect::executors::{
     FetchSettings, Fetcher, HttpExecutor, ScriptExecutor, ScriptSettings,
 };
@@ -44,6 +45,24 @@ pub struct EmailSection {
     pub listener: SmtpListenerSettings,
     from: Option<String>,
     relay: Option<SmtpSenderSettings>,
+}
+
+impl EmailSection {
+    /// Mail can go out.
+    pub fn has_relay(&self) -> bool {
+        self.relay.is_some()
+    }
+
+    /// A relay on this machine; whom mail is from stays as it is written.
+    pub fn relay_to(&mut self, address: SocketAddr) {
+        self.from.get_or_insert_with(|| "Symphony <apps@localhost>".to_owned());
+        self.relay = Some(SmtpSenderSettings {
+            host: address.ip().to_string(),
+            port: address.port(),
+            security: Security::Plain,
+            ..SmtpSenderSettings::default()
+        });
+    }
 }
 
 /// What a process needs to run scripts; everything that can be wrong with it has been said.

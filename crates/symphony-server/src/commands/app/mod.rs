@@ -12,9 +12,10 @@ mod strict_json;
 mod switch;
 mod tree;
 
+use std::path::Path;
 use std::process::ExitCode;
 
-use symphony::db::{Auditor, DbError, ExecutionRow, Operator};
+use symphony::db::{Auditor, DbError, ExecutionRow, Operator, PushAnswer};
 use uuid::Uuid;
 
 use super::acts;
@@ -35,6 +36,20 @@ pub(super) async fn run(global: &Global, what: &App) -> Result<ExitCode, Failure
         App::Pause(options) => switch::switch(global, options, true).await,
         App::Resume(options) => switch::switch(global, options, false).await,
     }
+}
+
+/// Make an app what its folder says.
+pub(super) async fn push(
+    operator: &Operator,
+    folder: &Path,
+    actor: &str,
+) -> Result<PushAnswer, Failure> {
+    push::push(operator, &folder::read(folder, None)?, actor).await
+}
+
+/// The tree an execution belongs to, drawn.
+pub(super) async fn tree(reader: &Auditor, root: Uuid) -> Result<String, Failure> {
+    Ok(tree::render(&tree::grow(reader.execution_tree(root).await?), None))
 }
 
 async fn list(global: &Global, operator: &Operator) -> Result<ExitCode, Failure> {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
-use symphony::db::{AppPart, DbError, PushAnswer};
+use symphony::db::{AppPart, DbError, Operator, PushAnswer};
 
 use super::super::acts::{actor, as_operator};
 use super::folder::{self, AppFolder};
@@ -37,10 +37,7 @@ pub(super) async fn run(global: &Global, options: &AppPush) -> Result<ExitCode, 
     as_operator(global, async |operator| {
         let reader = operator.reader();
         let before = reader.app_parts(&folder.name).await?;
-        let answer = operator
-            .push_app(&folder.name, &folder.manifest, &actor, None)
-            .await
-            .map_err(|error| refused(error, &folder))?;
+        let answer = push(&operator, &folder, &actor).await?;
         let after = reader.app_parts(&folder.name).await?;
         let pushed = Pushed { app: &folder.name, answer, changes: changes(&before, &after) };
         if global.json {
@@ -51,6 +48,17 @@ pub(super) async fn run(global: &Global, options: &AppPush) -> Result<ExitCode, 
         Ok(ExitCode::SUCCESS)
     })
     .await
+}
+
+pub(super) async fn push(
+    operator: &Operator,
+    folder: &AppFolder,
+    actor: &str,
+) -> Result<PushAnswer, Failure> {
+    operator
+        .push_app(&folder.name, &folder.manifest, actor, None)
+        .await
+        .map_err(|error| refused(error, folder))
 }
 
 /// What the database says about a manifest names its fields: say of which file.

@@ -14,7 +14,7 @@ use crate::output::{self, Failure};
 
 /// An execution and what it fired.
 #[derive(Debug, Serialize)]
-struct Node {
+pub(super) struct Node {
     id: Uuid,
     source_kind: String,
     script: Option<String>,
@@ -35,19 +35,24 @@ pub(super) async fn run(global: &Global, id: Uuid) -> Result<ExitCode, Failure> 
             output::json(&roots)?;
         } else {
             let named = (named.id != named.root_execution_id).then_some(id);
-            let mut text = String::new();
-            for root in &roots {
-                draw(root, named, "", "", &mut text);
-            }
-            output::print(&text)?;
+            output::print(&render(&roots, named))?;
         }
         Ok(ExitCode::SUCCESS)
     })
     .await
 }
 
+/// As people read it; one of it may be pointed at.
+pub(super) fn render(roots: &[Node], named: Option<Uuid>) -> String {
+    let mut text = String::new();
+    for root in roots {
+        draw(root, named, "", "", &mut text);
+    }
+    text
+}
+
 /// From rows in the order they were written. What lost its parent stands beside the root.
-fn grow(rows: Vec<ExecutionRow>) -> Vec<Node> {
+pub(super) fn grow(rows: Vec<ExecutionRow>) -> Vec<Node> {
     let known: HashSet<Uuid> = rows.iter().map(|row| row.id).collect();
     let mut children: HashMap<Option<Uuid>, Vec<ExecutionRow>> = HashMap::new();
     for row in rows {
