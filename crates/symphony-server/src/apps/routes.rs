@@ -50,17 +50,16 @@ impl Routes {
                 .filter(|(at, _)| at.elapsed() < ROUTES_FOR)
                 .map(|(_, routes)| routes.clone())
         };
-        let routes = match known {
-            Some(routes) => routes,
-            None => {
-                let routes = self.executor.routes(app).await?.map(Arc::new);
-                let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-                if kept.len() >= APPS_KEPT_MAX {
-                    kept.clear();
-                }
-                kept.insert(app.to_owned(), (Instant::now(), routes.clone()));
-                routes
+        let routes = if let Some(routes) = known {
+            routes
+        } else {
+            let routes = self.executor.routes(app).await?.map(Arc::new);
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            if kept.len() >= APPS_KEPT_MAX {
+                kept.clear();
             }
+            kept.insert(app.to_owned(), (Instant::now(), routes.clone()));
+            routes
         };
         Ok(routes.map(|routes| choose(&routes, method, path)))
     }
