@@ -14,7 +14,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use acts::{ActOptions, ItemAct, Resolve, ResolveAs, SwitchTarget};
 pub use app::{App, AppAct, AppExecutions, AppPush, AppSwitch, ExecutionAct, ExecutionState};
 pub use bench::{
-    Bench, BenchEvents, BenchIdle, BenchRun, BenchSql, EventWorkload, WorkerWorkload, Workload,
+    Bench, BenchEvents, BenchIdle, BenchRun, BenchSql, BenchTriggers, EventWorkload,
+    TriggerWorkload, WorkerWorkload, Workload,
 };
 pub use consume::{Consume, SourceName};
 pub use events::{DEDUP_WINDOW_SECONDS, DlqLane, EnqueueEvent, Redrive, Skip};
