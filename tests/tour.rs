@@ -241,7 +241,8 @@ fn up_serves_the_example_app_and_shows_its_mail() {
     let folder = Folder::new();
     let mut up = Up::start(&folder);
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/apps/orders");
-    let (ok, told, errors) = output(&mut folder.symphony(&["app", "push", example]));
+    let (ok, told, errors) =
+        output(&mut folder.symphony(&["app", "push", example, "--actor", "ann"]));
     assert!(ok && told.contains("created app orders: 6 scripts"), "{told}{errors}");
     let order = r#"{"id": "o-1", "email": "ann@example.com", "item": "tea"}"#;
     let answer = up.ask("apps", "POST /apps/orders/orders", order);
