@@ -6,6 +6,7 @@
 
 pub mod adapters;
 mod answers;
+mod entrance;
 mod routes;
 
 use std::net::SocketAddr;
@@ -21,7 +22,7 @@ use axum::routing::{any, get, post};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 use sqlx::postgres::PgConnectOptions;
-use symphony::db::{Database, DbError, Firing};
+use symphony::db::{Database, DbError};
 use symphony::lanes::triggers::Replies;
 use symphony_connect::email::{DeliveryError, Mailbox as _};
 use tokio::net::TcpListener;
@@ -29,6 +30,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::output::Failure;
+use entrance::{Entering, Entrance};
 use routes::{Found, Routes};
 
 /// The largest body.
@@ -49,6 +51,7 @@ pub struct Apps {
 struct Served {
     database: Database,
     routes: Routes,
+    entrance: Entrance,
     replies: Replies,
 }
 
@@ -71,8 +74,13 @@ impl Apps {
         })?;
         let address = listener.local_addr()?;
         let (replies, filling) = Replies::new(database.executor(), hints);
-        let served =
-            Arc::new(Served { routes: Routes::new(database.executor()), database, replies });
+        let (entrance, writers) = Entrance::new(&database);
+        let served = Arc::new(Served {
+            routes: Routes::new(database.executor()),
+            database,
+            entrance,
+            replies,
+        });
         let router = Router::new()
             .route("/apps/{app}/{*path}", any(serve))
             .route("/apps/{app}/", any(serve_root))
@@ -84,7 +92,9 @@ impl Apps {
                 tracing::error!(%error, "the HTTP server of apps ended");
             }
         });
-        Ok(Self { address, tasks: vec![serving, tokio::spawn(filling)] })
+        let mut tasks = vec![serving, tokio::spawn(filling)];
+        tasks.extend(writers.into_iter().map(tokio::spawn));
+        Ok(Self { address, tasks })
     }
 
     /// Where it listens.
@@ -126,19 +136,24 @@ async fn answer(served: &Served, app: &str, request: Request<Body>) -> Response 
     }
 }
 
-async fn fire(served: &Served, app: &str, request: Request<Body>) -> Result<Response, DbError> {
+async fn fire(
+    served: &Served,
+    app: &str,
+    request: Request<Body>,
+) -> Result<Response, Arc<DbError>> {
     let (parts, body) = request.into_parts();
     // As it was sent: the pattern decides what is decoded.
     let path = parts.uri.path().splitn(4, '/').nth(3).unwrap_or_default();
     let path = format!("/{path}");
-    let (route, params) = match served.routes.find(app, parts.method.as_str(), &path).await? {
-        Some(Found::Route(matched)) => *matched,
-        Some(Found::OtherMethods(methods)) => return Ok(answers::other_methods(&methods)),
-        Some(Found::Nothing) => {
-            return Ok(answers::problem(StatusCode::NOT_FOUND, "NO_ROUTE", None));
-        }
-        None => return Ok(answers::problem(StatusCode::NOT_FOUND, "NO_APP", None)),
-    };
+    let (route, params) =
+        match served.routes.find(app, parts.method.as_str(), &path).await.map_err(Arc::new)? {
+            Some(Found::Route(matched)) => *matched,
+            Some(Found::OtherMethods(methods)) => return Ok(answers::other_methods(&methods)),
+            Some(Found::Nothing) => {
+                return Ok(answers::problem(StatusCode::NOT_FOUND, "NO_ROUTE", None));
+            }
+            None => return Ok(answers::problem(StatusCode::NOT_FOUND, "NO_APP", None)),
+        };
     let Ok(body) = to_bytes(body, BODY_BYTES_MAX).await else {
         return Ok(answers::problem(StatusCode::PAYLOAD_TOO_LARGE, "BODY_TOO_LARGE", None));
     };
@@ -156,24 +171,16 @@ async fn fire(served: &Served, app: &str, request: Request<Body>) -> Result<Resp
     let Ok(payload) = to_raw_value(&payload) else {
         return Ok(answers::problem(StatusCode::BAD_REQUEST, "BODY_NOT_READABLE", None));
     };
-    let mut firing = Firing {
-        app,
-        source_kind: "http",
-        trigger_id: route.id,
-        payload: &payload,
-        origin_principal: None,
-        reply: None,
-    };
-    let ingest = served.database.ingest();
+    let mut entering = Entering { app: app.to_owned(), route_id: route.id, payload, reply: None };
     if !route.synchronous {
-        return Ok(match ingest.fire_alone(&firing).await {
-            Ok(fired) => answers::accepted(fired.id),
-            Err(error) => refused(error)?,
-        });
+        return match served.entrance.write(entering).await {
+            Ok(fired) => Ok(answers::accepted(fired.id)),
+            Err(error) => refused(error),
+        };
     }
     let awaited = served.replies.expect();
-    firing.reply = Some((awaited.name, route.wait_ms));
-    let fired = match ingest.fire_alone(&firing).await {
+    entering.reply = Some((awaited.name, route.wait_ms));
+    let fired = match served.entrance.write(entering).await {
         Ok(fired) => fired,
         Err(error) => return refused(error),
     };
@@ -185,8 +192,8 @@ async fn fire(served: &Served, app: &str, request: Request<Body>) -> Result<Resp
 }
 
 /// What the database refuses is the request's fault; anything else is not.
-fn refused(error: DbError) -> Result<Response, DbError> {
-    match error {
+fn refused(error: Arc<DbError>) -> Result<Response, Arc<DbError>> {
+    match &*error {
         DbError::InvalidArgument { .. } | DbError::NulCharacter => {
             Ok(answers::problem(StatusCode::BAD_REQUEST, "BODY_NOT_READABLE", None))
         }
@@ -195,7 +202,7 @@ fn refused(error: DbError) -> Result<Response, DbError> {
             Ok(answers::problem(StatusCode::BAD_REQUEST, "BODY_NOT_READABLE", None))
         }
         DbError::NoSuchItem { .. } => Ok(answers::problem(StatusCode::NOT_FOUND, "NO_ROUTE", None)),
-        other => Err(other),
+        _ => Err(error),
     }
 }
 

@@ -14,6 +14,7 @@
 //! blocking threads, and a given-up script would keep the process from ending. It also sizes its own stack.
 
 mod host;
+mod prelude;
 mod run;
 pub mod settings;
 mod shared;

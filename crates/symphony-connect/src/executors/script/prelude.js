@@ -1,6 +1,6 @@
 // The host API, as scripts see it. Runs before the script, in the same realm: whatever it uses later is taken
 // here, because the script may change every prototype. Only strings pass to the host and back.
-(function (host) {
+export default (function (host) {
   "use strict";
   const { parse, stringify } = JSON;
   const { freeze, defineProperty } = Object;
@@ -172,4 +172,4 @@
     host("describe", name, message, stack, "");
   };
   return (what, a, b) => (what === "run" ? run(a, b) : describe(a));
-})
+});

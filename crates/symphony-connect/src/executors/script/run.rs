@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rquickjs::loader::{ImportAttributes, Loader, Resolver};
 use rquickjs::module::Declared;
@@ -15,13 +16,17 @@ use tokio::time::Instant;
 
 use super::ScriptSettings;
 use super::host::{Host, Refusal, Stop, Thrown};
+use super::prelude;
 use super::shared::Shared;
 use crate::executors::output::{Effects, storable};
 use crate::executors::{Fetcher, failed, request_text};
 
 /// What stack traces call the script.
 const SCRIPT_FILE: &str = "script.js";
-const PRELUDE: &str = include_str!("prelude.js");
+/// After this long, a run's thread is a lower priority than everything else in the process: whoever calculates for long
+/// does not slow down neighbours who do not.
+const FOREGROUND: Duration = Duration::from_millis(10);
+const BACKGROUND_NICE: i32 = 19;
 const NO_IMPORTS: &str = "scripts cannot import: everything must be in one file";
 const NO_HANDLER: &str = "the script has no handler: write export default function (request) { … }";
 const NO_MEMORY: &str = "the script needs more memory than it may have";
@@ -56,11 +61,16 @@ pub(super) fn run(job: &Job, tell: impl FnOnce(Ending)) {
     runtime.set_loader(NoImports, NoImports);
     let (deadline, shared, over) =
         (job.deadline.into_std(), Arc::clone(&job.shared), Rc::clone(&stop));
+    let mut background_at = Some(std::time::Instant::now() + FOREGROUND);
     runtime.set_interrupt_handler(Some(Box::new(move || {
-        let stop = over.take().or_else(|| {
-            let late = std::time::Instant::now() >= deadline || shared.is_given_up();
-            late.then_some(Stop::TimedOut)
-        });
+        let now = std::time::Instant::now();
+        if background_at.take_if(|at| now >= *at).is_some() {
+            // Of this thread alone, which ends with the run. Where it is not allowed, all stays as it is.
+            let _refused = rustix::process::setpriority_process(None, BACKGROUND_NICE);
+        }
+        let stop = over
+            .take()
+            .or_else(|| (now >= deadline || shared.is_given_up()).then_some(Stop::TimedOut));
         let is_over = stop.is_some();
         over.set(stop);
         is_over
@@ -158,7 +168,9 @@ impl<'a, 'js> Run<'a, 'js> {
                 Err(Refusal::Failure(problem)) => format!("E{problem}"),
             }
         };
-        let make: Function<'js> = self.ctx.eval(PRELUDE)?;
+        let (prelude, loaded) = prelude::module(&self.ctx)?.eval()?;
+        loaded.finish::<()>()?;
+        let make: Function<'js> = prelude.get("default")?;
         make.call((Function::new(self.ctx.clone(), call)?,))
     }
 

@@ -74,18 +74,18 @@ impl Load {
 
 fn measured(timed: &[Timed], failures: u64) -> Measured {
     let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-    let mut times: Vec<u64> =
+    let mut latencies: Vec<u64> =
         timed.iter().map(|(_, from, to)| micros(to.saturating_duration_since(*from))).collect();
-    times.sort_unstable();
+    latencies.sort_unstable();
     let at = |percent: usize| {
-        let place = (times.len() * percent).div_ceil(100).saturating_sub(1);
-        times.get(place).copied().unwrap_or(0)
+        let place = (latencies.len() * percent).div_ceil(100).saturating_sub(1);
+        latencies.get(place).copied().unwrap_or(0)
     };
     let first = timed.iter().map(|(_, from, _)| *from).min();
     let last = timed.iter().map(|(_, _, to)| *to).max();
     let took = first.zip(last).map_or(Duration::ZERO, |(first, last)| last - first);
     Measured {
-        per_second: per_second(u32::try_from(times.len()).unwrap_or(u32::MAX), took),
+        per_second: per_second(u32::try_from(latencies.len()).unwrap_or(u32::MAX), took),
         p50_micros: at(50),
         p99_micros: at(99),
         most_micros: at(100),
