@@ -161,7 +161,7 @@ fn the_tours_figures_add_up_for_a_script() {
         "{told}"
     );
     // Four runs an order, its mail included, and those that were sent twice or refused.
-    assert!(orders("runs") >= 4 * 40 + 10 + 1, "{told}");
+    assert!(orders("runs") > 4 * 40 + 10, "{told}");
     let happened = |name: &str| report["happened"][name].as_u64().unwrap();
     assert!(happened("doubted_but_executed") >= 3, "{told}");
     assert!(happened("doubted") >= happened("doubted_but_executed"), "{told}");
