@@ -16,6 +16,8 @@ mod support;
 
 mod acts;
 mod acts_commands;
+mod app_commands;
+mod apps;
 mod attacks;
 mod bad_input;
 mod buses;
@@ -42,5 +44,6 @@ mod run_command;
 mod sandbox_command;
 mod schema;
 mod tour;
+mod triggers;
 mod wake_up;
 mod webhooks;

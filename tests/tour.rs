@@ -1,10 +1,10 @@
 //! `symphony demo` and `symphony up` as a newcomer runs them: the real binary on a data folder of its own.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -103,7 +103,15 @@ fn the_tour_keeps_its_promises_and_leaves_nothing_behind() {
         "     300  of them in the receiver's own record",
         "       0  events lost",
         "       0  events overtaken by a later one of their key",
-        "No money moved twice, none was lost, and every event arrived in order",
+        "an order without an email address: 400",
+        "40 orders over HTTP are taken",
+        "http  take-order  DISPATCHED",
+        "\n└─ kv  ask-for-receipt  DISPATCHED",
+        "\n   └─ queue  send-receipt  DISPATCHED",
+        "\n      └─ email  (email to be sent)  DISPATCHED",
+        "      40  of them with exactly one receipt by mail",
+        "       0  items of the app left over",
+        "No money moved twice, none was lost, every event arrived in order, every order has its one receipt",
     ] {
         assert!(told.contains(promise), "{promise}:\n{told}");
     }
@@ -146,6 +154,14 @@ fn the_tours_figures_add_up_for_a_script() {
     assert_eq!(report["events"]["told"], 300);
     assert_eq!(report["events"]["published"], 300);
     assert!(report["events"]["faults"].as_u64().unwrap() > 0, "{told}");
+    let orders = |name: &str| report["orders"][name].as_u64().unwrap();
+    assert_eq!(
+        ["accepted", "receipts", "entries", "strange", "pending"].map(orders),
+        [40, 40, 40, 0, 0],
+        "{told}"
+    );
+    // Four runs an order, its mail included, and those that were sent twice or refused.
+    assert!(orders("runs") > 4 * 40 + 10, "{told}");
     let happened = |name: &str| report["happened"][name].as_u64().unwrap();
     assert!(happened("doubted_but_executed") >= 3, "{told}");
     assert!(happened("doubted") >= happened("doubted_but_executed"), "{told}");
@@ -174,6 +190,7 @@ fn an_interrupted_tour_leaves_nothing_behind_and_a_second_one_is_told_of_the_fir
 struct Up {
     child: Child,
     told: Value,
+    lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Up {
@@ -183,9 +200,9 @@ impl Up {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        Self { child, told: serde_json::from_str(&line).unwrap() }
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let told = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        Self { child, told, lines }
     }
 
     fn address(&self, of: &str) -> &str {
@@ -193,9 +210,18 @@ impl Up {
     }
 
     fn get(&self, path: &str) -> String {
-        let mut stream = TcpStream::connect(self.address("api")).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: symphony\r\nConnection: close\r\n\r\n")
-            .unwrap();
+        self.ask("api", &format!("GET {path}"), "")
+    }
+
+    fn ask(&self, of: &str, what: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(self.address(of)).unwrap();
+        let length = body.len();
+        write!(
+            stream,
+            "{what} HTTP/1.1\r\nHost: symphony\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        )
+        .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
@@ -208,6 +234,27 @@ impl Drop for Up {
         let _ended = self.child.kill();
         let _ended = self.child.wait();
     }
+}
+
+#[test]
+fn up_serves_the_example_app_and_shows_its_mail() {
+    let folder = Folder::new();
+    let mut up = Up::start(&folder);
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/apps/orders");
+    let (ok, told, errors) =
+        output(&mut folder.symphony(&["app", "push", example, "--actor", "ann"]));
+    assert!(ok && told.contains("created app orders: 6 scripts"), "{told}{errors}");
+    let order = r#"{"id": "o-1", "email": "ann@example.com", "item": "tea"}"#;
+    let answer = up.ask("apps", "POST /apps/orders/orders", order);
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    // The next line comes with the mail.
+    let line: Value = serde_json::from_str(&up.lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!(line, serde_json::json!({ "mail_caught": 1, "subject": "Your order o-1" }));
+    let (_, told, _) = output(&mut folder.symphony(&["app", "executions", "--app", "orders"]));
+    assert!(told.contains("take-order"), "{told}");
+    signal(&up.child, "-TERM");
+    assert_eq!(up.child.wait().unwrap().code(), Some(0));
+    folder.assert_nothing_runs();
 }
 
 #[test]

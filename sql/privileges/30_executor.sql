@@ -15,3 +15,12 @@ GRANT SELECT ON
     public.event_outbox_log, public.event_outbox_cursors, public.event_outbox_blocked, public.event_outbox_waiting,
     public.event_outbox_attempts
     TO symphony_executor;
+GRANT EXECUTE ON FUNCTION
+    public.claim_trigger_outbox_batch, public.complete_trigger_outbox_attempts, public.renew_trigger_outbox_leases,
+    public.return_unsent_trigger_outbox_leases, public.repair_trigger_outbox_leases, public.record_late_trigger_outcome,
+    public.fire_cron_tick
+    TO symphony_executor;
+GRANT SELECT ON
+    public.apps, public.scripts, public.routes, public.triggers, public.trigger_cron, public.kv_entries,
+    public.trigger_outbox_pending, public.trigger_outbox_attempts, public.trigger_outbox_executions
+    TO symphony_executor;

@@ -21,3 +21,10 @@ GRANT SELECT ON
     public.event_outbox_waiting, public.event_outbox_attempts, public.event_outbox_events, public.event_outbox_settings,
     public.event_outbox, public.event_outbox_dead_letters
     TO symphony_operator, symphony_approver;
+GRANT EXECUTE ON FUNCTION public.push_app, public.delete_app, public.replay_trigger_execution, public.configure_trigger_lane
+    TO symphony_operator, symphony_approver;
+GRANT SELECT ON
+    public.apps, public.scripts, public.routes, public.triggers, public.trigger_cron, public.kv_entries, public.topics, public.queues,
+    public.queue_messages, public.trigger_outbox_pending, public.trigger_outbox_attempts, public.trigger_outbox_events,
+    public.trigger_outbox_executions, public.trigger_outbox_settings
+    TO symphony_operator, symphony_approver;

@@ -13,3 +13,8 @@ GRANT SELECT ON
     public.event_outbox_waiting, public.event_outbox_attempts, public.event_outbox_events, public.event_outbox_settings,
     public.event_outbox, public.event_outbox_dead_letters
     TO symphony_readonly, symphony_auditor;
+GRANT SELECT ON
+    public.apps, public.scripts, public.routes, public.triggers, public.trigger_cron, public.kv_entries, public.topics, public.queues,
+    public.queue_messages, public.trigger_outbox_pending, public.trigger_outbox_attempts, public.trigger_outbox_events,
+    public.trigger_outbox_executions, public.trigger_outbox_settings
+    TO symphony_readonly, symphony_auditor;

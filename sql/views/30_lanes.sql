@@ -1,7 +1,7 @@
 -- All lanes side by side.
 
 -- One row per lane. Payments: one pass over the pending table, which is small and in memory. Events: what lies beyond
--- each cursor is counted in the log's index, so this costs as much as there is to publish.
+-- each cursor is counted in the log's index, so this costs as much as there is to publish. Triggers: as payments.
 CREATE OR REPLACE VIEW public.supervisor_outbox_status AS
 SELECT 'payments'::TEXT AS lane, counted.pending, counted.due_unleased_count, counted.leased_count,
        counted.expired_lease_count, counted.parked_count, counted.scheduled_count, counted.waiting_count,
@@ -53,4 +53,19 @@ SELECT 'events', beyond.events + waiting.events AS pending,
                             JOIN public.event_outbox_log l ON l.bucket = h.bucket AND l.position = h.position
                            WHERE h.bucket = k.bucket AND h.event_key = k.event_key ORDER BY h.position LIMIT 1) AS oldest
                     FROM public.event_outbox_waiting w WHERE w.bucket = k.bucket AND w.event_key = k.event_key) n) waiting
- CROSS JOIN public.event_outbox_settings s;
+ CROSS JOIN public.event_outbox_settings s
+UNION ALL
+SELECT 'triggers', counted.pending, counted.due, counted.leased, counted.expired, 0::BIGINT, counted.scheduled, waiting.messages,
+       counted.oldest_age_seconds,
+       (SELECT count(*) FROM public.trigger_outbox_attempts a WHERE a.state = 'FAILED'), s.paused
+  FROM (SELECT count(*) AS pending,
+               count(*) FILTER (WHERE p.lease_token IS NULL AND p.next_attempt_at <= clock.now) AS due,
+               count(*) FILTER (WHERE p.lease_token IS NOT NULL AND p.lease_expires_at > clock.now) AS leased,
+               count(*) FILTER (WHERE p.lease_token IS NOT NULL AND p.lease_expires_at <= clock.now) AS expired,
+               count(*) FILTER (WHERE p.lease_token IS NULL AND p.next_attempt_at > clock.now) AS scheduled,
+               coalesce(EXTRACT(EPOCH FROM max(clock.now) - min(p.created_at)), 0)::BIGINT AS oldest_age_seconds
+          FROM public.trigger_outbox_pending p
+         CROSS JOIN (SELECT clock_timestamp() AS now OFFSET 0) clock) counted
+ -- Messages whose queue has no consumer.
+ CROSS JOIN (SELECT count(*) AS messages FROM public.queue_messages) waiting
+ CROSS JOIN public.trigger_outbox_settings s;

@@ -1,4 +1,4 @@
-//! What a process serves over HTTP: `/metrics`, `/healthz`, `/readyz`.
+//! What a process serves over HTTP: `/metrics`, `/healthz`, `/readyz`, and the management of apps.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-use crate::metrics;
 use crate::output::Failure;
+use crate::{manage, metrics};
 
 /// How old the database's figures may be: scrapes within that time share one query.
 const FIGURES_FOR: Duration = Duration::from_secs(5);
@@ -45,12 +45,14 @@ impl Api {
         lanes: Vec<(&'static str, Arc<LaneMetrics>)>,
     ) -> Result<Self, Failure> {
         let listener = bind(listen).await?;
+        let manage = manage::router(database.clone());
         let served = Arc::new(Served { database, lanes, figures: Mutex::new(None) });
         let router = Router::new()
             .route("/metrics", get(metrics_page))
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
-            .with_state(served);
+            .with_state(served)
+            .merge(manage);
         Self::serve(listener, router)
     }
 

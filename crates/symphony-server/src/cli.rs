@@ -1,6 +1,7 @@
 //! What can be asked of `symphony`: every command, option and default, defined and validated here.
 
 mod acts;
+mod app;
 mod bench;
 mod consume;
 mod events;
@@ -11,8 +12,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use acts::{ActOptions, ItemAct, Resolve, ResolveAs, SwitchTarget};
+pub use app::{App, AppAct, AppExecutions, AppPush, AppSwitch, ExecutionAct, ExecutionState};
 pub use bench::{
-    Bench, BenchEvents, BenchIdle, BenchRun, BenchSql, EventWorkload, WorkerWorkload, Workload,
+    Bench, BenchEvents, BenchIdle, BenchRun, BenchSql, BenchTriggers, EventWorkload,
+    TriggerWorkload, WorkerWorkload, Workload,
 };
 pub use consume::{Consume, SourceName};
 pub use events::{DEDUP_WINDOW_SECONDS, DlqLane, EnqueueEvent, Redrive, Skip};
@@ -152,6 +155,13 @@ pub enum Command {
         #[command(subcommand)]
         what: Bus,
     },
+    /// Apps: scripts that HTTP requests, entries, ticks, messages and email fire
+    #[command(after_help = app::HELP)]
+    App {
+        /// What.
+        #[command(subcommand)]
+        what: App,
+    },
     /// Is everything as declared? Server, schema, privileges, owners, bloat, invariants
     Doctor,
     /// Scan sources for writes that go around the database's functions
@@ -223,6 +233,8 @@ pub enum LaneName {
     Payments,
     /// Events to buses
     Events,
+    /// Triggers to scripts
+    Triggers,
 }
 
 /// Options of `migrate`.

@@ -11,10 +11,12 @@
 //! - [`output`]: tables for people, JSON for scripts, one clear line for errors.
 
 pub mod api;
+pub mod apps;
 pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod kill_points;
+pub mod manage;
 pub mod metrics;
 pub mod output;
 pub mod private_postgres;

@@ -9,9 +9,14 @@ use symphony::db::Database;
 use symphony::engine::{self, Engine, LaneMetrics, Points, Start};
 use symphony::lanes::events::EventLane;
 use symphony::lanes::payments::{PaymentLane, RailSetup, needs_marks};
+use symphony::lanes::triggers::{Ticker, TriggerLane};
+use symphony_connect::email::SmtpListener;
+use tokio::task::JoinHandle;
 
+use crate::apps::Apps;
+use crate::apps::adapters::Inbox;
 use crate::cli::LaneName;
-use crate::config::{Config, EventPlan, build_rails};
+use crate::config::{Config, EventPlan, TriggerPlan, build_rails};
 use crate::output::Failure;
 
 /// What a process shall work: everything that can be wrong with it is said before anything is started.
@@ -20,13 +25,16 @@ pub struct Plan {
     pub rails: Option<Vec<RailSetup>>,
     /// Routes and buses, if events are.
     pub events: Option<EventPlan>,
+    /// How scripts are run, if triggers are.
+    pub triggers: Option<TriggerPlan>,
     metrics: Vec<(&'static str, Arc<LaneMetrics>)>,
 }
 
 impl Plan {
     /// The lanes named, or all that are configured; of the rails, those named or all.
     pub fn new(config: &Config, lanes: &[LaneName], rails: &[String]) -> Result<Self, Failure> {
-        let nothing = config.rails.is_empty() && !config.events.has_routes();
+        let nothing =
+            config.rails.is_empty() && !config.events.has_routes() && !config.triggers.enabled;
         let wanted = |lane: LaneName, configured: bool| {
             if lanes.is_empty() { configured } else { lanes.contains(&lane) }
         };
@@ -36,17 +44,25 @@ impl Plan {
         let events = wanted(LaneName::Events, config.events.has_routes())
             .then(|| config.events.plan(&config.buses))
             .transpose()?;
-        let names = [("payments", rails.is_some()), ("events", events.is_some())];
+        let triggers = wanted(LaneName::Triggers, config.triggers.enabled)
+            .then(|| config.triggers.plan())
+            .transpose()?;
+        let names = [
+            ("payments", rails.is_some()),
+            ("events", events.is_some()),
+            ("triggers", triggers.is_some()),
+        ];
         let metrics = names.iter().filter(|(_, worked)| *worked);
         let metrics = metrics.map(|(lane, _)| (*lane, Arc::default())).collect();
-        Ok(Self { rails, events, metrics })
+        Ok(Self { rails, events, triggers, metrics })
     }
 
     /// Refuse settings that contradict each other.
     pub fn check(&self, config: &Config) -> Result<(), Failure> {
         let rails = self.rails.iter().flatten().map(RailSetup::group);
         let events = self.events.iter().map(|plan| plan.settings.group(plan.buses.iter()));
-        let groups: Vec<_> = rails.chain(events).collect();
+        let triggers = self.triggers.iter().map(|plan| plan.settings.group());
+        let groups: Vec<_> = rails.chain(events).chain(triggers).collect();
         engine::check(&config.worker.engine(), &groups).map_err(|error| contradiction(&error))
     }
 
@@ -83,7 +99,8 @@ impl Plan {
         }
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let (payments, events) = (self.metrics_of("payments"), self.metrics_of("events"));
-        let mut workers = Workers { engines: Vec::new() };
+        let triggers = self.metrics_of("triggers");
+        let mut workers = Workers::default();
         if let Some(rails) = self.rails {
             let lane = PaymentLane::new(database.executor(), engine::new_worker_id(&host), rails);
             let start = Start {
@@ -104,9 +121,30 @@ impl Plan {
             let start = Start {
                 lane,
                 database: database.clone(),
-                listen,
+                listen: listen.clone(),
                 settings: config.worker.engine(),
                 metrics: events,
+                points: points.clone(),
+            };
+            workers.engines.push(Engine::start(start).map_err(|error| contradiction(&error))?);
+        }
+        if let Some(plan) = self.triggers {
+            let executors = plan.executors(database)?;
+            // Before the first claim: a port that is taken must not cost anybody a lease.
+            if config.triggers.http_listen != "off" {
+                let http_listen = &config.triggers.http_listen;
+                workers.apps =
+                    Some(Apps::start(http_listen, database.clone(), listen.clone()).await?);
+            }
+            workers.mail = listen_for_mail(config, database).await?;
+            workers.ticker = Some(tokio::spawn(Ticker::new(database.executor()).run()));
+            let worker_id = engine::new_worker_id(&host);
+            let start = Start {
+                lane: TriggerLane::new(database.executor(), worker_id, executors, plan.settings),
+                database: database.clone(),
+                listen,
+                settings: config.worker.engine(),
+                metrics: triggers,
                 points,
             };
             workers.engines.push(Engine::start(start).map_err(|error| contradiction(&error))?);
@@ -119,10 +157,32 @@ fn contradiction(contradiction: &engine::Contradiction) -> Failure {
     Failure::new(contradiction.to_string())
 }
 
-/// The engines of one process.
-#[derive(Debug)]
+async fn listen_for_mail(
+    config: &Config,
+    database: &Database,
+) -> Result<Option<SmtpListener>, Failure> {
+    let email = &config.triggers.email;
+    if email.listen == "off" {
+        return Ok(None);
+    }
+    let address = email.listen.parse().map_err(|_| {
+        Failure::new(format!(
+            "triggers.email.listen is {}: it must look like 127.0.0.1:2525, or be \"off\"",
+            email.listen
+        ))
+    })?;
+    let inbox = Arc::new(Inbox(database.ingest()));
+    let listener = SmtpListener::bind(address, email.listener.clone(), inbox).await;
+    Ok(Some(listener.map_err(|error| Failure::new(format!("triggers.email.listen: {error}")))?))
+}
+
+/// The engines of one process, and what serves its apps.
+#[derive(Default)]
 pub struct Workers {
     engines: Vec<Engine>,
+    apps: Option<Apps>,
+    mail: Option<SmtpListener>,
+    ticker: Option<JoinHandle<()>>,
 }
 
 impl Workers {
@@ -138,7 +198,28 @@ impl Workers {
 
     /// Stop all of them; answers how much was still held at the end.
     pub async fn stop(self) -> u64 {
-        future::join_all(self.engines.into_iter().map(Engine::stop)).await.into_iter().sum()
+        if let Some(ticker) = &self.ticker {
+            ticker.abort();
+        }
+        if let Some(mail) = self.mail {
+            mail.stop().await;
+        }
+        let held = future::join_all(self.engines.into_iter().map(Engine::stop)).await;
+        // Last: whoever waits for an answer may still get it.
+        if let Some(apps) = self.apps {
+            apps.stop();
+        }
+        held.into_iter().sum()
+    }
+
+    /// Where apps are served.
+    pub fn apps_address(&self) -> Option<std::net::SocketAddr> {
+        self.apps.as_ref().map(Apps::address)
+    }
+
+    /// Where mail comes in.
+    pub fn mail_address(&self) -> Option<std::net::SocketAddr> {
+        self.mail.as_ref().map(SmtpListener::local_addr)
     }
 }
 

@@ -21,6 +21,12 @@ pub enum Bench {
         after_help = "Makes a database of its own (symphony_bench) on the server, and drops it afterwards."
     )]
     Events(BenchEvents),
+    /// The trigger lane: synchronous requests through the outbox, and beside a hostile neighbour
+    #[command(
+        after_help = "Makes a database of its own (symphony_bench) on the server, and drops it afterwards. Settings come \
+                      from the configuration file and the environment, as for `run`."
+    )]
+    Triggers(BenchTriggers),
     /// What idle worker processes cost, and how many of them one enqueue wakes
     #[command(
         after_help = "Starts a PostgreSQL of its own in the temporary folder, whatever --database-url says."
@@ -63,6 +69,35 @@ pub enum EventWorkload {
     Blocked,
     /// Under a held snapshot
     Snapshot,
+}
+
+/// Options of `bench triggers`.
+#[derive(Debug, Clone, Args)]
+pub struct BenchTriggers {
+    /// Requests of one timed run; with few clients, a quarter of it
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(400..=1_000_000))]
+    pub requests: u32,
+    /// Clients at once
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub clients: u32,
+    /// Clients of the hostile app
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(2..=1_000))]
+    pub hostile_clients: u32,
+    /// Runs of each workload; the one with the median p99 counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=9))]
+    pub runs: u32,
+    /// Only these workloads
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub only: Vec<TriggerWorkload>,
+}
+
+/// The workloads of `bench triggers`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TriggerWorkload {
+    /// Beside an axum handler that commits one row
+    Sync,
+    /// Beside an app of endless loops and memory bombs
+    Neighbour,
 }
 
 /// Options of `bench idle`.

@@ -14,7 +14,7 @@ use crate::server::Server;
 /// An act in words: what would be done, and what was done.
 pub(super) struct Verb {
     pub(super) would: &'static str,
-    done: &'static str,
+    pub(super) done: &'static str,
 }
 
 const PARK: Verb = Verb { would: "park", done: "parked" };

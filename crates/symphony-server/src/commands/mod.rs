@@ -2,6 +2,7 @@
 
 mod acts;
 mod alone;
+mod app;
 mod bench;
 mod bus;
 mod config;
@@ -14,6 +15,7 @@ mod enqueue;
 mod enqueue_events;
 mod event_acts;
 mod guard;
+mod mail_catcher;
 mod migrate;
 mod rail;
 mod run;
@@ -55,6 +57,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Resume { what } => acts::resume(global, &what).await,
         Command::Rail(options) => rail::run(global, &options).await,
         Command::Bus { what: Bus::Setup(options) } => bus::set_up(global, &options).await,
+        Command::App { what } => app::run(global, &what).await,
         Command::Doctor => doctor::run(global).await,
         Command::Guard { paths } => guard::run(global, &paths),
         Command::Bench { what } => bench::run(global, &what).await,

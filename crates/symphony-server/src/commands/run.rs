@@ -38,6 +38,12 @@ pub(super) async fn run(global: &Global, options: &Run) -> Result<ExitCode, Fail
             version = env!("CARGO_PKG_VERSION"),
             "working"
         );
+        if let Some(address) = workers.apps_address() {
+            tracing::info!(%address, "apps are served");
+        }
+        if let Some(address) = workers.mail_address() {
+            tracing::info!(%address, "mail is taken");
+        }
         let broken = tokio::select! {
             result = super::database::wait_for_signal() => {
                 result?;

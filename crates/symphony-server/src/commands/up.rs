@@ -1,5 +1,6 @@
 //! `symphony up`: everything in one process, on loopback, until Ctrl-C: the private PostgreSQL, a worker, the
-//! simulated provider as rail `sandbox`, a receiver of webhooks where no route is configured, `/metrics`.
+//! simulated provider as rail `sandbox`, a receiver of webhooks where no route is configured, apps over HTTP with their
+//! ticks, a catcher of their mail where no relay is configured, `/metrics`.
 
 use std::fs;
 use std::io::{self, IsTerminal as _};
@@ -14,6 +15,7 @@ use symphony_connect::sandbox::{self, Sandbox};
 
 use super::alone::Alone;
 use super::database::wait_for_signal;
+use super::mail_catcher::{CaughtMail, MailCatcher};
 use super::run::{listen_options, stop, with_url};
 use crate::api::Api;
 use crate::cli::{Global, Up};
@@ -28,6 +30,8 @@ use crate::{kill_points, telemetry};
 const SANDBOX_RAIL: &str = "sandbox";
 /// The bus that is there without being configured.
 const LOCAL_BUS: &str = "receiver";
+/// Where apps are served without an address being configured.
+const ANY_PORT: &str = "127.0.0.1:0";
 
 pub(super) async fn run(global: &Global, options: &Up) -> Result<ExitCode, Failure> {
     let mut config = Config::load(global.config.as_deref())?;
@@ -62,6 +66,7 @@ pub(super) async fn run(global: &Global, options: &Up) -> Result<ExitCode, Failu
             config.buses.insert(LOCAL_BUS.to_owned(), section);
             config.events = config.events.clone().with_route_for_all(LOCAL_BUS, "local");
         }
+        let mail = serve_apps(&mut config, global.json).await?;
         let plan = Plan::new(&config, &[], &[])?;
         let names = plan.rail_names();
         let listen = listen_options(&config, &server)?;
@@ -77,6 +82,8 @@ pub(super) async fn run(global: &Global, options: &Up) -> Result<ExitCode, Failu
             api: api.as_ref(),
             sandbox: sandbox.as_ref(),
             receiver: receiver.as_ref().map(|(receiver, _)| receiver),
+            apps: workers.apps_address(),
+            mail: mail.as_ref().map(MailCatcher::address),
             rails: &names,
             folder: &folder,
         };
@@ -98,8 +105,15 @@ pub(super) async fn run(global: &Global, options: &Up) -> Result<ExitCode, Failu
         if let Some(sandbox) = sandbox {
             sandbox.stop().await.map_err(|error| Failure::new(error.to_string()))?;
         }
+        let caught = mail.as_ref().map_or(0, MailCatcher::count);
+        if let Some(mail) = mail {
+            mail.stop().await;
+        }
         if !global.json && stopped.is_ok() {
-            output::print("stopped\n")?;
+            output::print(&match caught {
+                0 => "stopped\n".to_owned(),
+                caught => format!("stopped; mail caught: {caught}\n"),
+            })?;
         }
         stopped
     }
@@ -116,6 +130,30 @@ async fn start_receiver() -> Result<(Receiver, String), Failure> {
         receiver.map_err(|error| Failure::new(format!("cannot start the receiver: {error}")))?,
         secret,
     ))
+}
+
+/// Apps are served whatever the configuration says, and their mail is caught where it has no relay.
+async fn serve_apps(config: &mut Config, json: bool) -> Result<Option<MailCatcher>, Failure> {
+    let triggers = &mut config.triggers;
+    triggers.enabled = true;
+    if triggers.http_listen == "off" {
+        ANY_PORT.clone_into(&mut triggers.http_listen);
+    }
+    if triggers.email.has_relay() {
+        return Ok(None);
+    }
+    let tell = move |count, mail: &CaughtMail| {
+        let line = if json {
+            format!("{}\n", json!({ "mail_caught": count, "subject": mail.subject }))
+        } else {
+            format!("mail {count}: {}\n", output::plain(&mail.subject))
+        };
+        // Caught it is, whether or not it can be shown.
+        drop(output::print(&line));
+    };
+    let catcher = MailCatcher::start(Box::new(tell)).await?;
+    triggers.email.relay_to(catcher.address());
+    Ok(Some(catcher))
 }
 
 /// Where the sandbox keeps its record: beside the private PostgreSQL.
@@ -159,6 +197,8 @@ struct Scene<'a> {
     api: Option<&'a Api>,
     sandbox: Option<&'a Sandbox>,
     receiver: Option<&'a Receiver>,
+    apps: Option<SocketAddr>,
+    mail: Option<SocketAddr>,
     rails: &'a [String],
     folder: &'a Path,
 }
@@ -171,6 +211,8 @@ impl Scene<'_> {
                 "sandbox": self.sandbox.map(|sandbox| format!("http://{}", sandbox.address())),
                 "record": self.sandbox.map(Sandbox::record_path),
                 "receiver": self.receiver.map(Receiver::url),
+                "apps": self.apps.map(|apps| format!("http://{apps}")),
+                "mail": self.mail.map(|mail| format!("smtp://{mail}")),
                 "rails": self.rails,
                 "data_folder": self.folder,
                 "database_port": self.server.private().map(private_postgres::PrivatePostgres::port),
@@ -198,6 +240,14 @@ impl Scene<'_> {
             uuid::Uuid::new_v4(),
             chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
         ));
+        if let Some(apps) = self.apps {
+            text.push_str(&format!(
+                "  {symphony} app push examples/apps/orders\n  \
+                 curl -i http://{apps}/apps/orders/orders -H 'content-type: application/json' \\\n      \
+                 -d '{{\"id\": \"o-1\", \"email\": \"ann@example.com\", \"item\": \"tea\"}}'\n  \
+                 {symphony} app executions    # and `app tree ID`: what fired what\n"
+            ));
+        }
         text.push_str(&format!(
             "  {symphony} show inv-1\n  {symphony} status --watch\n  {symphony} dlq list\n\n"
         ));
@@ -225,6 +275,16 @@ impl Scene<'_> {
                 format!("signed webhooks to {}, a receiver in this process", receiver.url()),
             ),
             None => line("events", "as the routes in the configuration say".to_owned()),
+        }
+        if let Some(apps) = self.apps {
+            line("apps", format!("http://{apps}/apps/NAME/…, /executions/ID"));
+        }
+        match self.mail {
+            Some(_) => line(
+                "mail",
+                "of apps is caught and not sent on: its subjects appear below".to_owned(),
+            ),
+            None => line("mail", "of apps goes out as the configuration says".to_owned()),
         }
         match self.server.private() {
             Some(private) => {

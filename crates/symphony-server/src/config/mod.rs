@@ -4,6 +4,7 @@ mod buses;
 mod consumer;
 mod events;
 mod rails;
+mod triggers;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,6 +20,7 @@ pub use buses::{BusSection, build_bus, set_up_bus};
 pub use consumer::ConsumerSection;
 pub use events::{EventPlan, EventsSection};
 pub use rails::{RailSection, build_rails};
+pub use triggers::{EmailSection, TriggerPlan, TriggersSection};
 
 /// The documented defaults.
 pub const DEFAULT: &str = include_str!("symphony.default.toml");
@@ -37,6 +39,8 @@ pub struct Config {
     pub worker: WorkerSection,
     /// Where events go, and how.
     pub events: EventsSection,
+    /// How apps are run and served.
+    pub triggers: TriggersSection,
     /// How consumers of events pace themselves.
     pub consumer: ConsumerSection,
     /// What is served over HTTP.

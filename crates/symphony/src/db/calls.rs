@@ -190,4 +190,72 @@ calls! {
         ("")
         -> "text",
         "SELECT public.symphony_fingerprint()";
+    CLAIM_TRIGGERS = "claim_trigger_outbox_batch"
+        ("p_batch_size integer, p_worker_id text, p_lease_seconds integer, p_app_items_max integer DEFAULT NULL::integer")
+        -> "TABLE(id uuid, lease_token uuid, app_id uuid, source_kind text, trigger_id uuid, script_id uuid, reply_to uuid, payload jsonb, origin_principal uuid, principal uuid, trigger_depth integer, root_execution_id uuid, attempt_count integer, next_attempt_at timestamp with time zone, created_at timestamp with time zone)",
+        "SELECT * FROM public.claim_trigger_outbox_batch(p_batch_size => $1, p_worker_id => $2, p_lease_seconds => $3, p_app_items_max => $4)";
+    COMPLETE_TRIGGERS = "complete_trigger_outbox_attempts"
+        ("p_worker_id text, p_ids uuid[], p_lease_tokens uuid[], p_states text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_logs jsonb[] DEFAULT NULL::jsonb[], p_effects jsonb[] DEFAULT NULL::jsonb[], p_error_codes text[] DEFAULT NULL::text[], p_error_messages text[] DEFAULT NULL::text[], p_latencies_ms integer[] DEFAULT NULL::integer[]")
+        -> "TABLE(item_no integer, result text, attempt_no integer, state outbox_attempt_state, error_code text)",
+        "SELECT c.result, c.state::text, c.error_code FROM public.complete_trigger_outbox_attempts(p_worker_id => $1, p_ids => $2, p_lease_tokens => $3, p_states => $4, p_results => $5, p_logs => $6, p_effects => $7, p_error_codes => $8, p_error_messages => $9, p_latencies_ms => $10) c ORDER BY c.item_no";
+    CONFIGURE_TRIGGER_LANE = "configure_trigger_lane"
+        ("p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_app text DEFAULT NULL::text, p_paused boolean DEFAULT NULL::boolean, p_depth_max integer DEFAULT NULL::integer, p_keep_executions boolean DEFAULT NULL::boolean")
+        -> "TABLE(paused boolean, depth_max integer, keep_executions boolean)",
+        "SELECT * FROM public.configure_trigger_lane(p_actor => $1, p_reason => $2, p_approver => $3, p_app => $4, p_paused => $5, p_depth_max => $6, p_keep_executions => $7)";
+    DELETE_APP = "delete_app"
+        ("p_app text, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(app_id uuid, items integer, dry_run boolean)",
+        "SELECT * FROM public.delete_app(p_app => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5)";
+    ENQUEUE_TRIGGER = "enqueue_trigger_outbox"
+        ("p_app text, p_source_kind text, p_trigger_id uuid, p_payload jsonb, p_origin_principal uuid DEFAULT NULL::uuid, p_reply_to uuid DEFAULT NULL::uuid, p_wait_ms integer DEFAULT NULL::integer")
+        -> "TABLE(id uuid, app_id uuid, reply_deadline_at timestamp with time zone)",
+        "SELECT * FROM public.enqueue_trigger_outbox(p_app => $1, p_source_kind => $2, p_trigger_id => $3, p_payload => $4, p_origin_principal => $5, p_reply_to => $6, p_wait_ms => $7)";
+    FIRE_CRON_TICK = "fire_cron_tick"
+        ("p_trigger_id uuid, p_tick_at timestamp with time zone, p_next_tick_at timestamp with time zone, p_fire boolean DEFAULT true")
+        -> "boolean",
+        "SELECT public.fire_cron_tick(p_trigger_id => $1, p_tick_at => $2, p_next_tick_at => $3, p_fire => $4)";
+    KV_DELETE = "kv_delete"
+        ("p_app text, p_key text, p_principal uuid DEFAULT NULL::uuid")
+        -> "boolean",
+        "SELECT public.kv_delete(p_app => $1, p_key => $2, p_principal => $3)";
+    KV_SET = "kv_set"
+        ("p_app text, p_key text, p_value jsonb, p_principal uuid DEFAULT NULL::uuid")
+        -> "bigint",
+        "SELECT public.kv_set(p_app => $1, p_key => $2, p_value => $3, p_principal => $4)";
+    PUBLISH_TOPIC = "publish_topic"
+        ("p_app text, p_topic text, p_message jsonb, p_principal uuid DEFAULT NULL::uuid")
+        -> "integer",
+        "SELECT public.publish_topic(p_app => $1, p_topic => $2, p_message => $3, p_principal => $4)";
+    PUSH_APP = "push_app"
+        ("p_app text, p_manifest jsonb, p_actor text, p_principal uuid DEFAULT NULL::uuid")
+        -> "TABLE(app_id uuid, created boolean, scripts_changed integer, routes integer, triggers integer)",
+        "SELECT * FROM public.push_app(p_app => $1, p_manifest => $2, p_actor => $3, p_principal => $4)";
+    RECEIVE_EMAIL = "receive_trigger_email"
+        ("p_recipient text, p_mail jsonb")
+        -> "integer",
+        "SELECT public.receive_trigger_email(p_recipient => $1, p_mail => $2)";
+    RECORD_LATE_TRIGGER = "record_late_trigger_outcome"
+        ("p_id uuid, p_lease_token uuid, p_worker_id text, p_state text, p_error_code text DEFAULT NULL::text, p_error_message text DEFAULT NULL::text")
+        -> "TABLE(event_no bigint)",
+        "SELECT * FROM public.record_late_trigger_outcome(p_id => $1, p_lease_token => $2, p_worker_id => $3, p_state => $4, p_error_code => $5, p_error_message => $6)";
+    RENEW_TRIGGERS = "renew_trigger_outbox_leases"
+        ("p_worker_id text, p_ids uuid[], p_lease_tokens uuid[], p_lease_seconds integer")
+        -> "TABLE(id uuid, renewed boolean)",
+        "SELECT * FROM public.renew_trigger_outbox_leases(p_worker_id => $1, p_ids => $2, p_lease_tokens => $3, p_lease_seconds => $4)";
+    REPAIR_TRIGGERS = "repair_trigger_outbox_leases"
+        ("p_batch_size integer, p_worker_id text")
+        -> "TABLE(id uuid, worker_id text, failed boolean)",
+        "SELECT * FROM public.repair_trigger_outbox_leases(p_batch_size => $1, p_worker_id => $2)";
+    REPLAY_EXECUTION = "replay_trigger_execution"
+        ("p_id uuid, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(id uuid, replay_id uuid, dry_run boolean)",
+        "SELECT * FROM public.replay_trigger_execution(p_id => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5)";
+    RETURN_UNSENT_TRIGGERS = "return_unsent_trigger_outbox_leases"
+        ("p_worker_id text, p_ids uuid[], p_lease_tokens uuid[]")
+        -> "TABLE(id uuid, returned boolean)",
+        "SELECT * FROM public.return_unsent_trigger_outbox_leases(p_worker_id => $1, p_ids => $2, p_lease_tokens => $3)";
+    SEND_TO_QUEUE = "send_to_queue"
+        ("p_app text, p_queue text, p_message jsonb, p_principal uuid DEFAULT NULL::uuid")
+        -> "boolean",
+        "SELECT public.send_to_queue(p_app => $1, p_queue => $2, p_message => $3, p_principal => $4)";
 }

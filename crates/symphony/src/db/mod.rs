@@ -6,6 +6,8 @@
 //! - [`migrate`], [`inspect`]: installing the schema, and comparing the live one with what was declared.
 //! - [`calls`]: the signature of every function called here, compared with the live catalog by a test.
 
+mod app_reader;
+mod apps;
 mod auditor;
 pub mod calls;
 mod error;
@@ -19,6 +21,7 @@ pub mod inspect;
 pub mod migrate;
 mod operator;
 pub mod privileges;
+mod triggers;
 
 use std::future::Future;
 use std::pin::pin;
@@ -29,6 +32,11 @@ use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{Connection as _, PgConnection, Postgres, Transaction};
 
+pub use app_reader::{AppPart, ExecutionAttemptRow};
+pub use apps::{
+    AppRow, DeletedApp, ExecutionRow, Fired, Firing, PushAnswer, ReplayAnswer, ReplyRow, RouteRow,
+    TriggerChange, TriggerSettings,
+};
 pub use auditor::{
     AttemptRow, Auditor, EventRow, FoundItem, InstructionRow, ItemLife, LaneStatus, LedgerFigures,
     LiveItem, WaitingItem, WaitingQuery,
@@ -50,6 +58,10 @@ pub use hints::{Heard, Hints};
 pub use inbox::{ActsAs, Inbox};
 pub use ingest::{EnqueueAnswer, EnqueuedPayment, Ingest};
 pub use operator::{ActAnswer, LaneSettings, Operator, RailSettings, RedriveAnswer, SwitchAnswer};
+pub use triggers::{
+    ClaimedTrigger, DueTick, ReplyListener, ScriptRow, TriggerLease, TriggerOutcome,
+    TriggerRecorded, TriggerState,
+};
 
 /// How long to look for the fate of a lost COMMIT before calling it unknown.
 const COMMIT_LOOKUP: Duration = Duration::from_secs(30);

@@ -1,12 +1,15 @@
 //! `symphony bench`: `sql` measures the payment lane in SQL, each workload beside the raw limit in the same run;
-//! `run` (workers.rs) the engine beside SQL; `events` (events.rs) the event lane, both ways; `idle` (idle.rs) what workers cost that have nothing to do.
+//! `run` (workers.rs) the engine beside SQL; `events` (events.rs) the event lane, both ways; `triggers` (triggers.rs) scripts over
+//! HTTP; `idle` (idle.rs) what workers cost that have nothing to do.
 //!
 //! Every timed run has a database of its own, cloned from one template, so that no run inherits another's
 //! dead rows. Figures are medians of several runs; ratios are what counts. Whole numbers only.
 
 mod events;
 mod harness;
+mod http_clients;
 mod idle;
+mod triggers;
 mod workers;
 
 use std::process::ExitCode;
@@ -39,6 +42,7 @@ pub(super) async fn run(global: &Global, what: &What) -> Result<ExitCode, Failur
     match what {
         What::Sql(options) => run_sql(global, options).await,
         What::Events(options) => events::run(global, options).await,
+        What::Triggers(options) => triggers::run(global, options).await,
         What::Run(options) => workers::run(global, options).await,
         What::Idle(options) => idle::run(global, options).await,
     }

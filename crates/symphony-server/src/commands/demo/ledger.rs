@@ -1,7 +1,9 @@
 //! What the database says, for progress and for the judge. Reads only.
 
 use chrono::{DateTime, Utc};
+use serde_json::Value;
 use symphony::db::{Database, Role};
+use uuid::Uuid;
 
 use crate::output::Failure;
 
@@ -117,5 +119,45 @@ pub(super) async fn items(database: &Database, killed: u32) -> Result<Vec<Item>,
     )
     .bind(killed.to_string())
     .fetch_all(transaction.connection())
+    .await?)
+}
+
+/// What the database knows of the app.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct AppLedger {
+    /// The orders, by their keys.
+    pub(super) entries: Vec<(String, Value)>,
+    pub(super) pending: i64,
+    /// Runs that ended.
+    pub(super) runs: i64,
+    /// Of those: FAILED because their worker was lost while a client waited.
+    pub(super) worker_lost: i64,
+}
+
+pub(super) async fn app(database: &Database) -> Result<AppLedger, Failure> {
+    let mut transaction = database.begin(Role::Auditor).await?;
+    let entries =
+        sqlx::query_as("SELECT key, value FROM public.kv_entries WHERE key LIKE 'order/%'")
+            .fetch_all(transaction.connection())
+            .await?;
+    let (pending, runs, worker_lost) = sqlx::query_as(
+        "SELECT (SELECT count(*) FROM public.trigger_outbox_pending), count(*), \
+                count(*) FILTER (WHERE error_code = 'WORKER_LOST') \
+           FROM public.trigger_outbox_executions",
+    )
+    .fetch_one(transaction.connection())
+    .await?;
+    Ok(AppLedger { entries, pending, runs, worker_lost })
+}
+
+/// An order that went all the way from the request to its receipt; rather one that was interrupted on it.
+pub(super) async fn whole_order(database: &Database) -> Result<Option<Uuid>, Failure> {
+    let mut transaction = database.begin(Role::Auditor).await?;
+    Ok(sqlx::query_scalar(
+        "SELECT root_execution_id FROM public.trigger_outbox_executions GROUP BY root_execution_id \
+         HAVING bool_and(state = 'DISPATCHED') AND count(DISTINCT source_kind) >= 3 \
+          ORDER BY max(attempts) DESC, min(created_at) LIMIT 1",
+    )
+    .fetch_optional(transaction.connection())
     .await?)
 }

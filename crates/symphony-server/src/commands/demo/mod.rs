@@ -1,8 +1,9 @@
 //! `symphony demo`: the tour. Real worker processes carry payments to two simulated banks and events to a receiver, all
-//! of which fail on purpose; one worker is killed; at the end the others' own records are held against the ledger. Exits
-//! 0 only if they agree.
+//! of which fail on purpose, and run the example app for clients who order over HTTP; one worker is killed; at the end
+//! the others' own records are held against the ledger. Exits 0 only if they agree.
 //!
-//! - `producers`, `workers`, `banks`, `people`: who takes part; `events`: the other lane, with its receiver
+//! - `producers`, `workers`, `banks`, `people`: who takes part; `events`, `orders`: the other lanes, with
+//!   their receiver and their app
 //! - `ledger`: what the database says; `judge`: whether it is true (pure)
 //! - `story`, `report`: what is told
 
@@ -12,6 +13,7 @@ mod judge;
 #[cfg(test)]
 mod judge_tests;
 mod ledger;
+mod orders;
 mod people;
 mod producers;
 mod report;
@@ -33,6 +35,7 @@ use symphony::db::{Database, RoleSource, migrate};
 
 use self::banks::Banks;
 use self::events::{Hearer, Told};
+use self::orders::{ORDERS, Placed, Shop};
 use self::report::{Kill, Report};
 use self::story::{Story, Tone, grouped, seconds};
 use self::workers::{LEASE_SECONDS, WORKERS, Worker};
@@ -121,28 +124,38 @@ async fn tour(
     people::make_ordered(&database, ORDERED_RAIL).await?;
     let banks = Banks::open(folder).await?;
     let hearer = Hearer::listen().await?;
-    let config = workers::configure(folder, &banks, &hearer)?;
+    let shop = Shop::open(folder, &database, &database_options).await?;
+    let config = workers::configure(folder, &banks, &hearer, &shop)?;
     let workers = (1..=WORKERS)
         .map(|number| Worker::start(number, folder, &config, &database_options, &hearer.secret))
         .collect::<Result<Vec<_>, _>>()?;
     story.write(&format!(
         "{WORKERS} worker processes; {} payments and {} events of {} merchants in {} s;\n\
-         two simulated banks and a receiver of webhooks, all of which fail on purpose\n\n",
+         two simulated banks and a receiver of webhooks, all of which fail on purpose;\n\
+         and {ORDERS} orders over HTTP to an app, whose mail is caught\n\n",
         grouped(options.payments),
         grouped(options.payments / EVENTS_PER_PAYMENT_OF),
         producers::MERCHANTS,
         options.seconds
     ))?;
-    let stage = Stage { options, story, database, banks, hearer, workers: Mutex::new(workers) };
+    let workers = Mutex::new(workers);
+    let stage = Stage { options, story, database, banks, hearer, shop, workers };
     let banks = [&stage.banks.main, &stage.banks.forgetful];
-    let (accepted, told, kill) = tokio::select! {
+    let (answers, kill) = tokio::select! {
         result = stage.play() => result?,
         failure = stage.show_progress() => return Err(failure),
         failure = people::settle_what_is_parked(&stage.database, &banks, story) => return Err(failure),
     };
     story.end_progress()?;
     people::refuse_rewriting(&database_options, story).await?;
-    stage.judge(&accepted, &told, kill).await
+    stage.judge(&answers, kill).await
+}
+
+/// What everybody was told yes to.
+struct Answers {
+    payments: BTreeSet<String>,
+    events: Told,
+    orders: Vec<Placed>,
 }
 
 /// Everything that takes part.
@@ -152,20 +165,22 @@ struct Stage<'a> {
     database: Database,
     banks: Banks,
     hearer: Hearer,
+    shop: Shop,
     workers: Mutex<Vec<Worker>>,
 }
 
 impl Stage<'_> {
-    /// Everything that happens, until no payment is pending; what producers were told, and the kill.
-    async fn play(&self) -> Result<(BTreeSet<String>, Told, Kill), Failure> {
+    /// Everything that happens, until nothing is pending; what everybody was told, and the kill.
+    async fn play(&self) -> Result<(Answers, Kill), Failure> {
         let (database, story) = (&self.database, self.story);
         producers::make_mistakes(database, story).await?;
         events::make_a_mistake(database, story).await?;
         let special = producers::ask_for_the_special_ones(database).await?;
         let Demo { payments, seconds } = *self.options;
-        let (mut accepted, told, kill, (), redriven) = tokio::try_join!(
+        let (mut accepted, told, orders, kill, (), redriven) = tokio::try_join!(
             self.produce(),
             events::tell(database, payments / EVENTS_PER_PAYMENT_OF, seconds),
+            self.shop.sell(seconds, story),
             self.kill_a_worker(),
             self.calm_the_banks(),
             people::unblock_the_order(database, ORDERED_RAIL, story),
@@ -181,7 +196,11 @@ impl Stage<'_> {
             Ok(lanes.iter().all(|lane| lane.pending == 0).then_some(()))
         })
         .await?;
-        Ok((accepted, told, kill))
+        people::wait_for("the last receipt to be sent", async || {
+            Ok((ledger::app(database).await?.pending == 0).then_some(()))
+        })
+        .await?;
+        Ok((Answers { payments: accepted, events: told, orders }, kill))
     }
 
     async fn produce(&self) -> Result<BTreeSet<String>, Failure> {
@@ -270,7 +289,7 @@ impl Stage<'_> {
         let now = ledger::progress(&self.database).await?;
         let arrived = self.hearer.receiver.arrivals_so_far();
         self.story.progress(&format!(
-            "asked {}  dispatched {}  banks executed {} | in flight {}  retried {}  unknown {}  failed {}  parked {} | events {}",
+            "asked {}  dispatched {}  banks executed {} | in flight {}  retried {}  unknown {}  failed {}  parked {} | events {}  mails {}",
             grouped(now.asked),
             grouped(now.dispatched),
             grouped(executed),
@@ -279,17 +298,13 @@ impl Stage<'_> {
             now.unknown,
             now.failed,
             now.parked,
-            grouped(arrived)
+            grouped(arrived),
+            grouped(self.shop.mail.count())
         ))
     }
 
     /// Stop everything, then hold the banks' records against the ledger.
-    async fn judge(
-        self,
-        accepted: &BTreeSet<String>,
-        told: &Told,
-        kill: Kill,
-    ) -> Result<Report, Failure> {
+    async fn judge(self, answers: &Answers, kill: Kill) -> Result<Report, Failure> {
         let mut workers = self.workers.into_inner().unwrap_or_else(PoisonError::into_inner);
         for worker in &mut workers {
             worker.stop().await?;
@@ -298,13 +313,15 @@ impl Stage<'_> {
         let records = self.banks.close().await?;
         let items = ledger::items(&self.database, kill.process).await?;
         let progress = ledger::progress(&self.database).await?;
-        let figures = judge::compare(accepted, &items, &records, ORDERED_RAIL);
+        let figures = judge::compare(&answers.payments, &items, &records, ORDERED_RAIL);
         let arrivals = self.hearer.receiver.stop().await;
         let ledger = self.database.auditor().event_figures().await?;
-        let events = events::judge(told, &arrivals, &ledger);
+        let events = events::judge(&answers.events, &arrivals, &ledger);
+        let mails = self.shop.close().await;
+        let orders = orders::judge(&answers.orders, &mails, &ledger::app(&self.database).await?);
         let took = self.story.elapsed();
         let report =
-            Report::new(took, (figures, events), &items, &records, &progress, kill, faults);
+            Report::new(took, (figures, events, orders), &items, &records, &progress, kill, faults);
         report.tell(self.story, &self.database).await?;
         Ok(report)
     }

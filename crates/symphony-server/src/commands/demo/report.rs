@@ -10,11 +10,12 @@ use symphony_connect::sandbox::Record;
 
 use super::events::EventProof;
 use super::judge::Figures;
-use super::ledger::{Item, Progress};
+use super::ledger::{self, Item, Progress};
+use super::orders::OrderProof;
 use super::people::PERSON;
 use super::producers::STORY;
 use super::story::{Story, Tone, grouped, seconds};
-use crate::commands::show;
+use crate::commands::{app, show};
 use crate::output::Failure;
 
 /// What the killed worker left behind.
@@ -34,6 +35,7 @@ pub(super) struct Report {
     duration_ms: u64,
     proof: Figures,
     events: EventProof,
+    orders: OrderProof,
     happened: Happened,
     /// Faults of the banks, by kind.
     faults: BTreeMap<String, u64>,
@@ -62,7 +64,7 @@ struct Happened {
 impl Report {
     pub(super) fn new(
         took: Duration,
-        (proof, events): (Figures, EventProof),
+        (proof, events, orders): (Figures, EventProof, OrderProof),
         items: &[Item],
         banks: &[Record],
         progress: &Progress,
@@ -94,8 +96,17 @@ impl Report {
             recovery_ms: milliseconds(kill.recovered_after),
         };
         let duration_ms = milliseconds(took);
-        let wrong = [proof.wrong(), events.wrong()].concat();
-        Self { holds: wrong.is_empty(), wrong, duration_ms, proof, events, happened, faults }
+        let wrong = [proof.wrong(), events.wrong(), orders.wrong()].concat();
+        Self {
+            holds: wrong.is_empty(),
+            wrong,
+            duration_ms,
+            proof,
+            events,
+            orders,
+            happened,
+            faults,
+        }
     }
 
     pub(super) fn holds(&self) -> bool {
@@ -109,6 +120,10 @@ impl Report {
             if let Some(life) = database.auditor().life(item).await? {
                 story.write(&show::render(&life))?;
             }
+        }
+        if let Some(root) = ledger::whole_order(database).await? {
+            story.heading("One order, from its request to its receipt: what fired what")?;
+            story.write(&app::tree(&database.auditor(), root).await?)?;
         }
         self.tell_the_proof(story)
     }
@@ -164,12 +179,26 @@ impl Report {
                 grouped(events.faults),
                 grouped(events.repeated)
             ),
-        )
+        )?;
+        let orders = &self.orders;
+        line(
+            grouped(orders.accepted),
+            format!(
+                "orders over HTTP, {} runs of scripts and mail; {} were lost with their worker, {} requests were repeated,",
+                grouped(orders.runs),
+                grouped(orders.worker_lost),
+                grouped(orders.asked_again)
+            ),
+        )?;
+        story.write(&format!(
+            "          {} receipts came again under the same Message-ID\n",
+            grouped(orders.delivered_again)
+        ))
     }
 
     fn tell_the_proof(&self, story: &Story) -> Result<(), Failure> {
-        let (proof, events) = (&self.proof, &self.events);
-        story.heading("The proof: the banks' and the receiver's own records against the ledger")?;
+        let (proof, events, orders) = (&self.proof, &self.events, &self.orders);
+        story.heading("The proof: the banks', the receiver's and the mailbox's own records against the ledger")?;
         for (number, text, right) in [
             (proof.asked, "payments asked for", proof.asked > 0),
             (
@@ -216,6 +245,15 @@ impl Report {
                 events.overtaken == 0,
             ),
             (events.strange, "events nobody told, or with a bad signature", events.strange == 0),
+            (orders.accepted, "orders accepted over HTTP", orders.accepted > 0),
+            (
+                orders.receipts,
+                "of them with exactly one receipt by mail",
+                orders.receipts == orders.accepted,
+            ),
+            (orders.entries, "of them kept as ordered", orders.entries == orders.accepted),
+            (orders.strange, "receipts or entries nobody ordered", orders.strange == 0),
+            (orders.pending, "items of the app left over", orders.pending == 0),
         ] {
             let tone = if right { Tone::Good } else { Tone::Bad };
             let number = story.coloured(tone, &format!("{:>8}", grouped(number)));
@@ -224,7 +262,7 @@ impl Report {
         let took = seconds(Duration::from_millis(self.duration_ms));
         let end = if self.holds {
             story
-                .coloured(Tone::Good, &format!("No money moved twice, none was lost, and every event arrived in order ({took})."))
+                .coloured(Tone::Good, &format!("No money moved twice, none was lost, every event arrived in order, every order has its one receipt ({took})."))
         } else {
             story.coloured(Tone::Bad, &format!("IT DOES NOT HOLD: {}.", self.wrong.join(", ")))
         };

@@ -13,6 +13,7 @@ use sqlx::postgres::PgConnectOptions;
 
 use super::banks::Banks;
 use super::events::{Hearer, SECRET_ENV};
+use super::orders::Shop;
 use crate::output::Failure;
 
 pub(super) const WORKERS: usize = 3;
@@ -31,7 +32,12 @@ pub(super) struct Worker {
 }
 
 /// Write the workers' configuration.
-pub(super) fn configure(folder: &Path, banks: &Banks, hearer: &Hearer) -> Result<PathBuf, Failure> {
+pub(super) fn configure(
+    folder: &Path,
+    banks: &Banks,
+    hearer: &Hearer,
+    shop: &Shop,
+) -> Result<PathBuf, Failure> {
     let (main, forgetful) = (banks.main.address(), banks.forgetful.address());
     // Every rail has the same short limits; 503 is this bank's promise that nothing was executed.
     let limits = "timeout_ms = 1_000\ninquiry_timeout_ms = 700\nconnect_timeout_ms = 1_000\n\
@@ -45,8 +51,9 @@ pub(super) fn configure(folder: &Path, banks: &Banks, hearer: &Hearer) -> Result
          [rails.instant]\nkind = \"sandbox\"\nurl = \"http://{main}\"\n{limits}\n\
          [rails.wire]\nkind = \"http\"\nurl = \"http://{forgetful}/transfers\"\n\
          inquiry_url = \"http://{forgetful}/transfers/{{key}}\"\nnot_found = \"proves_nothing\"\n\
-         allow_private_addresses = true\n{limits}\n{}",
-        hearer.configuration()
+         allow_private_addresses = true\n{limits}\n{}{}",
+        hearer.configuration(),
+        shop.configuration()
     );
     let path = folder.join("workers.toml");
     fs::write(&path, text)

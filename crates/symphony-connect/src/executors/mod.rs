@@ -1,0 +1,74 @@
+//! What runs scripts: the [`Executor`](symphony::lanes::triggers::executor::Executor)s of the trigger lane.
+//!
+//! - [`script`]: JavaScript in QuickJS, in this process, with limits on everything.
+//! - [`http`]: the same request posted to a URL.
+//! - [`fetcher`]: how both reach the network, and where they never go.
+//! - [`output`]: how much a run may say, and what of it the database can hold.
+//!
+//! Scripts, their host API and the codes that runs fail with: `docs/SCRIPTS.md`.
+
+pub mod fetcher;
+pub mod http;
+pub mod output;
+pub mod script;
+
+#[cfg(test)]
+mod test_server;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use symphony::lanes::triggers::executor::{Outcome, Request};
+use uuid::Uuid;
+
+pub use self::fetcher::{FetchSettings, Fetcher};
+pub use self::http::HttpExecutor;
+pub use self::output::OutputLimits;
+pub use self::script::{ScriptExecutor, ScriptSettings};
+pub use crate::http_client::SettingsError;
+
+/// A request as scripts see it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RequestText<'a> {
+    execution_id: Uuid,
+    app: &'a str,
+    script: &'a str,
+    source_kind: &'a str,
+    payload: &'a RawValue,
+    origin_principal: Option<Uuid>,
+    principal: Option<Uuid>,
+    depth: i32,
+    root_execution_id: Uuid,
+    attempt: i32,
+}
+
+/// The request as JSON: what a handler is called with, and what is posted.
+fn request_text(request: &Request) -> String {
+    let text = RequestText {
+        execution_id: request.execution_id,
+        app: &request.app,
+        script: &request.script,
+        source_kind: &request.source_kind,
+        payload: &request.payload,
+        origin_principal: request.origin_principal,
+        principal: request.principal,
+        depth: request.depth,
+        root_execution_id: request.root_execution_id,
+        attempt: request.attempt,
+    };
+    // Nothing in it can fail to be written: no maps with odd keys, and the payload is JSON already.
+    serde_json::to_string(&text).unwrap_or_else(|_| "{}".to_owned())
+}
+
+/// The longest message of a failure, in characters.
+const MESSAGE_CHARACTERS_MAX: usize = 500;
+
+/// A failure, its message on one line and not too long.
+fn failed(code: &'static str, message: &str, retryable: bool) -> Outcome {
+    let message = message
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(MESSAGE_CHARACTERS_MAX)
+        .collect();
+    Outcome::Failed { code, message, retryable }
+}

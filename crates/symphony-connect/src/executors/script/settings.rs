@@ -1,0 +1,48 @@
+//! What one configures about scripts.
+
+use serde::Deserialize;
+
+use crate::executors::output::{OutputLimits, require};
+use crate::http_client::SettingsError;
+
+/// The limits of every run, and how many runs there are at once.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ScriptSettings {
+    /// Everything a script holds at once. Default 33,554,432.
+    pub memory_max_bytes: usize,
+    /// How deep it may call. Default 524,288.
+    pub stack_max_bytes: usize,
+    /// How much it may answer, want and log.
+    pub output: OutputLimits,
+    /// Runs at once; each has a thread of its own while it lasts. Default 16.
+    pub concurrency_max: usize,
+    /// Runs of one app at once, so that none takes every slot. Default 8.
+    pub concurrency_max_per_app: usize,
+    /// Calls of `fetch` in one run. Default 16.
+    pub fetches_max: u32,
+}
+
+impl Default for ScriptSettings {
+    fn default() -> Self {
+        Self {
+            memory_max_bytes: 32 << 20,
+            stack_max_bytes: 512 << 10,
+            output: OutputLimits::default(),
+            concurrency_max: 16,
+            concurrency_max_per_app: 8,
+            fetches_max: 16,
+        }
+    }
+}
+
+impl ScriptSettings {
+    pub(super) fn check(&self) -> Result<(), SettingsError> {
+        // Less does not hold the engine's own objects and the host API.
+        require("memory_max_bytes", self.memory_max_bytes, 1 << 20, 1 << 30)?;
+        require("stack_max_bytes", self.stack_max_bytes, 64 << 10, 8 << 20)?;
+        require("concurrency_max", self.concurrency_max, 1, 1_000)?;
+        require("concurrency_max_per_app", self.concurrency_max_per_app, 1, self.concurrency_max)?;
+        self.output.check()
+    }
+}

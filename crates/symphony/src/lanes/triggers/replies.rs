@@ -1,0 +1,147 @@
+//! Whoever waits for an answer: a oneshot under a fresh name. The wake-up carries only the name, from whichever process
+//! ran the script; the answer is read from the execution. A waiting client costs no thread and no connection.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use sqlx::postgres::PgConnectOptions;
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use crate::db::{DbError, Executor, ReplyListener};
+
+/// Wake-ups are hints: whoever still waits is looked for as often as this.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// At most this many names in one look.
+const NAMES_MAX: usize = 1_000;
+
+/// An answer.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    /// The execution.
+    pub execution_id: Uuid,
+    /// What the script answered, or our code for why it did not.
+    pub answer: Result<Box<RawValue>, String>,
+}
+
+type Waiting = Arc<Mutex<HashMap<Uuid, oneshot::Sender<Reply>>>>;
+
+/// The answers this process waits for.
+#[derive(Debug, Clone)]
+pub struct Replies {
+    waiting: Waiting,
+}
+
+/// A place in the inbox; given up when dropped.
+#[derive(Debug)]
+pub struct Awaited {
+    /// The name to write into the row.
+    pub name: Uuid,
+    receiver: oneshot::Receiver<Reply>,
+    waiting: Waiting,
+}
+
+impl Awaited {
+    /// Wait, at most so long; `None` if no answer came.
+    pub async fn within(mut self, limit: Duration) -> Option<Reply> {
+        tokio::time::timeout(limit, &mut self.receiver).await.ok()?.ok()
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.name);
+    }
+}
+
+impl Replies {
+    /// An inbox, and what fills it: run that beside.
+    pub fn new(
+        executor: Executor,
+        listen: PgConnectOptions,
+    ) -> (Self, impl Future<Output = ()> + Send) {
+        let replies = Self { waiting: Waiting::default() };
+        let filling = fill(replies.waiting.clone(), executor, listen);
+        (replies, filling)
+    }
+
+    /// Take a place before the row is written.
+    pub fn expect(&self) -> Awaited {
+        let (name, (sender, receiver)) = (Uuid::new_v4(), oneshot::channel());
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(name, sender);
+        Awaited { name, receiver, waiting: self.waiting.clone() }
+    }
+
+    /// How many wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+async fn fill(waiting: Waiting, executor: Executor, listen: PgConnectOptions) {
+    loop {
+        if let Err(error) = fill_once(&waiting, &executor, &listen).await {
+            tracing::warn!(lane = "triggers", code = error.code(), %error, "answers do not arrive; listening is tried again");
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+        if let Err(error) = deliver(&waiting, &executor, &everybody(&waiting)).await {
+            tracing::warn!(lane = "triggers", code = error.code(), %error, "answers could not be looked for");
+        }
+    }
+}
+
+async fn fill_once(
+    waiting: &Waiting,
+    executor: &Executor,
+    listen: &PgConnectOptions,
+) -> Result<(), DbError> {
+    let mut listener = ReplyListener::connect(listen.clone()).await?;
+    loop {
+        let mut names = match tokio::time::timeout(LOOK_EVERY, listener.next()).await {
+            Ok(heard) => match heard? {
+                Some(name) => vec![name],
+                None => return Ok(()),
+            },
+            Err(_elapsed) => everybody(waiting),
+        };
+        // Whatever else has been heard meanwhile comes along in one look.
+        while names.len() < NAMES_MAX
+            && let Ok(heard) = tokio::time::timeout(Duration::ZERO, listener.next()).await
+        {
+            match heard? {
+                Some(name) => names.push(name),
+                None => return Ok(()),
+            }
+        }
+        deliver(waiting, executor, &names).await?;
+    }
+}
+
+fn everybody(waiting: &Waiting) -> Vec<Uuid> {
+    let waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+    waiting.keys().copied().take(NAMES_MAX).collect()
+}
+
+async fn deliver(waiting: &Waiting, executor: &Executor, names: &[Uuid]) -> Result<(), DbError> {
+    let ours: Vec<Uuid> = {
+        let waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        names.iter().copied().filter(|name| waiting.contains_key(name)).collect()
+    };
+    if ours.is_empty() {
+        return Ok(());
+    }
+    for row in executor.replies(&ours).await? {
+        let sender = waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&row.reply_to);
+        let answer = match (row.dispatched, row.result) {
+            (true, Some(result)) => Ok(result.0),
+            (_, _) => Err(row.error_code.unwrap_or_else(|| "FAILED".to_owned())),
+        };
+        if let Some(sender) = sender {
+            // Whoever waited may have gone.
+            drop(sender.send(Reply { execution_id: row.id, answer }));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,12 @@
+-- kv_delete: remove an entry of an app, inside the caller's own transaction, and fire what watches it.
+--
+-- Moves    the entry; nothing -> pending, for each matching trigger
+-- Caller   symphony_ingest
+-- Locks    the entry, until the caller's transaction ends
+-- Refuses  P7005 a bad key, P7007 no such app
+-- Why      answers whether there was one: deleting nothing fires nothing.
+CREATE OR REPLACE FUNCTION public.kv_delete(p_app TEXT, p_key TEXT, p_principal UUID DEFAULT NULL) RETURNS BOOLEAN
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN symphony_internal.write_kv(symphony_internal.require_app(p_app), p_key, NULL, p_principal, 0, NULL, NULL, false) > 0;
+END $$;

@@ -1,0 +1,109 @@
+-- manifest_defect: what is wrong with an app's manifest, or NULL.
+--
+-- Moves    nothing
+-- Caller   push_app
+-- Locks    nothing
+-- Refuses  nothing: it answers, naming the field
+-- Why      all of it is looked at before anything is changed.
+CREATE OR REPLACE FUNCTION symphony_internal.manifest_defect(p_manifest JSONB) RETURNS TEXT
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_list  TEXT;
+    v_entry JSONB;
+    v_at    TEXT;
+    v_field TEXT;
+    v_names TEXT[] := '{}'::TEXT[];
+    v_known TEXT[];
+BEGIN
+    IF jsonb_typeof(p_manifest) IS DISTINCT FROM 'object' THEN
+        RETURN 'p_manifest must be a JSON object';
+    END IF;
+    SELECT f INTO v_field FROM jsonb_object_keys(p_manifest) f WHERE f NOT IN ('scripts', 'routes', 'triggers', 'topics', 'queues') LIMIT 1;
+    IF FOUND THEN
+        RETURN format('%s is not known: a manifest has scripts, routes, triggers, topics and queues', quote_ident(left(v_field, 100)));
+    END IF;
+    FOREACH v_list IN ARRAY ARRAY['scripts', 'routes', 'triggers', 'topics', 'queues'] LOOP
+        IF p_manifest ? v_list AND jsonb_typeof(p_manifest->v_list) <> 'array' THEN
+            RETURN format('%s must be an array', v_list);
+        ELSIF jsonb_array_length(coalesce(p_manifest->v_list, '[]')) > 1000 THEN
+            RETURN format('%s has more than 1000 entries', v_list);
+        END IF;
+    END LOOP;
+    FOREACH v_list IN ARRAY ARRAY['topics', 'queues'] LOOP
+        IF EXISTS (SELECT FROM jsonb_array_elements(coalesce(p_manifest->v_list, '[]')) e
+                    WHERE jsonb_typeof(e) <> 'string' OR e #>> '{}' !~ '^[A-Za-z0-9][A-Za-z0-9._-]*$' OR length(e #>> '{}') > 100) THEN
+            RETURN format('%s must be names of letters, digits, dots, hyphens and underscores', v_list);
+        END IF;
+    END LOOP;
+    FOREACH v_list IN ARRAY ARRAY['scripts', 'routes', 'triggers'] LOOP
+        v_known := CASE v_list
+            WHEN 'scripts' THEN ARRAY['name', 'source', 'url', 'timeoutMs']
+            WHEN 'routes' THEN ARRAY['method', 'path', 'script', 'mode', 'waitMs', 'attempts', 'backoffSeconds']
+            ELSE ARRAY['name', 'kind', 'filter', 'script', 'attempts', 'backoffSeconds', 'timeZone', 'missed'] END;
+        FOR v_entry, v_at IN SELECT e.entry, format('%s[%s]', v_list, e.ordinal - 1)
+                               FROM jsonb_array_elements(coalesce(p_manifest->v_list, '[]')) WITH ORDINALITY e(entry, ordinal)
+        LOOP
+            IF jsonb_typeof(v_entry) <> 'object' THEN
+                RETURN v_at || ' must be an object';
+            END IF;
+            SELECT f INTO v_field FROM jsonb_object_keys(v_entry) f WHERE f <> ALL (v_known) LIMIT 1;
+            IF FOUND THEN
+                RETURN format('%s.%s is not known: it has %s', v_at, quote_ident(left(v_field, 100)), array_to_string(v_known, ', '));
+            END IF;
+            FOREACH v_field IN ARRAY ARRAY['name', 'source', 'url', 'method', 'path', 'script', 'mode', 'kind', 'filter', 'timeZone', 'missed'] LOOP
+                IF v_entry ? v_field AND jsonb_typeof(v_entry->v_field) <> 'string' THEN
+                    RETURN format('%s.%s must be a string', v_at, v_field);
+                END IF;
+            END LOOP;
+            FOREACH v_field IN ARRAY ARRAY['timeoutMs', 'waitMs', 'attempts'] LOOP
+                IF v_entry ? v_field AND (jsonb_typeof(v_entry->v_field) <> 'number' OR v_entry->>v_field !~ '^[0-9]{1,6}$'
+                        OR (v_entry->>v_field)::INT NOT BETWEEN 1 AND CASE v_field WHEN 'attempts' THEN 20 ELSE 300000 END) THEN
+                    RETURN format('%s.%s must be a whole number from 1 to %s', v_at, v_field, CASE v_field WHEN 'attempts' THEN 20 ELSE 300000 END);
+                END IF;
+            END LOOP;
+            IF v_entry ? 'backoffSeconds' AND (jsonb_typeof(v_entry->'backoffSeconds') <> 'array'
+                    OR jsonb_array_length(v_entry->'backoffSeconds') NOT BETWEEN 1 AND 20
+                    OR EXISTS (SELECT FROM jsonb_array_elements(v_entry->'backoffSeconds') s
+                                WHERE jsonb_typeof(s) <> 'number' OR s::TEXT !~ '^[0-9]{1,6}$')) THEN
+                RETURN v_at || '.backoffSeconds must be 1 to 20 whole numbers of seconds';
+            END IF;
+            IF v_list IN ('scripts', 'triggers') AND (v_entry->>'name' ~ '^[A-Za-z0-9][A-Za-z0-9._-]*$' AND length(v_entry->>'name') <= 100) IS NOT TRUE THEN
+                RETURN v_at || '.name must be letters, digits, dots, hyphens and underscores';
+            ELSIF v_list = 'scripts' AND (v_entry ? 'source') = (v_entry ? 'url') THEN
+                RETURN v_at || ' must have either source or url';
+            ELSIF v_list = 'scripts' AND octet_length(v_entry->>'source') > 1048576 THEN
+                RETURN v_at || '.source is larger than 1 MiB';
+            ELSIF v_list = 'scripts' AND v_entry->>'url' !~ '^https?://' THEN
+                RETURN v_at || '.url must begin with https:// or http://';
+            ELSIF v_list <> 'scripts' AND NOT coalesce(v_entry->>'script' = ANY (v_names), false) THEN
+                RETURN format('%s.script must name one of the scripts', v_at);
+            ELSIF v_list = 'routes' AND (v_entry->>'method' IN ('GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE')) IS NOT TRUE THEN
+                RETURN v_at || '.method must be GET, HEAD, POST, PUT, PATCH or DELETE';
+            ELSIF v_list = 'routes' AND (v_entry->>'path' ~ '^/([A-Za-z0-9._~-]+|\{[a-z][a-zA-Z0-9]*\}|/)*$' AND length(v_entry->>'path') <= 500
+                                         AND v_entry->>'path' !~ '//') IS NOT TRUE THEN
+                RETURN v_at || '.path must be a path such as /orders/{id}';
+            ELSIF v_list = 'routes' AND v_entry ? 'mode' AND v_entry->>'mode' NOT IN ('sync', 'async') THEN
+                RETURN v_at || '.mode must be sync or async';
+            ELSIF v_list = 'triggers' AND (v_entry->>'kind' IN ('kv', 'cron', 'pubsub', 'queue', 'email', 'dead_letter')) IS NOT TRUE THEN
+                RETURN v_at || '.kind must be kv, cron, pubsub, queue, email or dead_letter';
+            ELSIF v_list = 'triggers' AND (v_entry->>'filter' <> '' AND length(v_entry->>'filter') <= 512) IS NOT TRUE THEN
+                RETURN v_at || '.filter must say which: a name, the beginning of one and *, or for cron its expression';
+            ELSIF v_list = 'triggers' AND v_entry ? 'missed' AND v_entry->>'missed' NOT IN ('skip', 'catch_up') THEN
+                RETURN v_at || '.missed must be skip or catch_up';
+            ELSIF v_list = 'triggers' AND (v_entry ? 'timeZone' OR v_entry ? 'missed') AND v_entry->>'kind' <> 'cron' THEN
+                RETURN v_at || '.timeZone and .missed are for cron only';
+            ELSIF v_entry ? 'timeZone' AND NOT EXISTS (SELECT FROM pg_timezone_names z WHERE z.name = v_entry->>'timeZone') THEN
+                RETURN v_at || '.timeZone is not known: give a name such as Europe/Berlin';
+            END IF;
+            IF v_list = 'scripts' THEN
+                v_names := v_names || (v_entry->>'name');
+            END IF;
+        END LOOP;
+    END LOOP;
+    SELECT format('%s is there twice', x.what) INTO v_field
+      FROM (SELECT 'script ' || (e->>'name') AS what FROM jsonb_array_elements(coalesce(p_manifest->'scripts', '[]')) e
+            UNION ALL SELECT 'route ' || (e->>'method') || ' ' || (e->>'path') FROM jsonb_array_elements(coalesce(p_manifest->'routes', '[]')) e
+            UNION ALL SELECT 'trigger ' || (e->>'name') FROM jsonb_array_elements(coalesce(p_manifest->'triggers', '[]')) e) x
+     GROUP BY x.what HAVING count(*) > 1 LIMIT 1;
+    RETURN v_field;
+END $$;

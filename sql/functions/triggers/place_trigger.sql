@@ -1,0 +1,50 @@
+-- place_trigger: write one item, or its failure if it stands too deep.
+--
+-- Moves    nothing -> pending (due at once) | nothing -> FAILED (TRIGGER_DEPTH_EXCEEDED, SCRIPT_MISSING)
+-- Caller   the functions that fire; nobody else may
+-- Locks    nothing
+-- Refuses  nothing
+-- Why      the limit is enforced where rows are born, so that no executor can get round it. The script's version is
+--          fixed here: a push does not change what was already fired.
+CREATE OR REPLACE FUNCTION symphony_internal.place_trigger(
+    p_app_id UUID, p_source_kind TEXT, p_trigger_id UUID, p_script_name TEXT, p_payload JSONB, p_origin_principal UUID,
+    p_principal UUID, p_depth INT, p_parent UUID, p_root UUID, p_after_dead_letter BOOLEAN, p_attempts_max INT,
+    p_backoff_seconds INT[], p_reply_to UUID DEFAULT NULL, p_reply_deadline_at TIMESTAMPTZ DEFAULT NULL, p_script_id UUID DEFAULT NULL
+) RETURNS UUID
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+    v_item  public.trigger_outbox_pending;
+    v_email BOOLEAN := p_source_kind = 'email' AND p_script_name IS NULL AND p_script_id IS NULL;
+BEGIN
+    v_item.id := symphony_internal.time_ordered_id();
+    v_item.app_id := p_app_id;
+    v_item.source_kind := p_source_kind;
+    v_item.trigger_id := p_trigger_id;
+    v_item.script_id := coalesce(p_script_id, (SELECT s.id FROM public.scripts s WHERE s.app_id = p_app_id AND s.name = p_script_name
+                                                ORDER BY s.version DESC LIMIT 1));
+    v_item.reply_to := p_reply_to;
+    v_item.reply_deadline_at := p_reply_deadline_at;
+    v_item.payload := p_payload;
+    v_item.origin_principal := p_origin_principal;
+    v_item.principal := p_principal;
+    v_item.trigger_depth := p_depth;
+    v_item.parent_execution_id := p_parent;
+    v_item.root_execution_id := coalesce(p_root, v_item.id);
+    v_item.after_dead_letter := p_after_dead_letter OR p_source_kind = 'dead_letter';
+    v_item.attempt_count := 0;
+    v_item.attempts_max := CASE WHEN p_reply_to IS NULL THEN p_attempts_max ELSE 1 END;
+    v_item.backoff_seconds := p_backoff_seconds;
+    v_item.created_at := clock_timestamp();
+    v_item.next_attempt_at := v_item.created_at;
+    -- A dead letter stands no deeper than what failed.
+    IF p_depth > (SELECT s.depth_max FROM public.trigger_outbox_settings s WHERE s.only_row) AND p_source_kind <> 'dead_letter' THEN
+        PERFORM symphony_internal.end_trigger(v_item, 'FAILED', 'symphony', NULL, NULL, 'TRIGGER_DEPTH_EXCEEDED',
+            format('fired at depth %s: triggers of the app fire each other in a circle, or depth_max is too low', p_depth), NULL, NULL);
+    ELSIF v_item.script_id IS NULL AND NOT v_email THEN
+        PERFORM symphony_internal.end_trigger(v_item, 'FAILED', 'symphony', NULL, NULL, 'SCRIPT_MISSING',
+            format('the app has no script %s', quote_ident(left(p_script_name, 100))), NULL, NULL);
+    ELSE
+        INSERT INTO public.trigger_outbox_pending SELECT v_item.*;
+    END IF;
+    RETURN v_item.id;
+END $$;

@@ -1,0 +1,67 @@
+-- repair_trigger_outbox_leases: end the leases of lost workers, and what nobody waits for any more.
+--
+-- Moves    expired lease -> scheduled | expired lease -> FAILED (WORKER_LOST: somebody waited, or it was the last attempt)
+--          | past its reply's deadline -> FAILED (REPLY_DEADLINE)
+-- Caller   symphony_executor
+-- Locks    their apps against deletion, then the rows, skipping those others hold
+-- Refuses  P7005 invalid argument, or a transaction above READ COMMITTED
+-- Why      a lost run has applied nothing, for effects are applied with the completion; but it may have fetched. What
+--          somebody waits for is never run twice.
+CREATE OR REPLACE FUNCTION public.repair_trigger_outbox_leases(p_batch_size INT, p_worker_id TEXT)
+RETURNS TABLE (id UUID, worker_id TEXT, failed BOOLEAN)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+    v_item public.trigger_outbox_pending;
+    v_now  TIMESTAMPTZ := clock_timestamp();
+    v_apps UUID[];
+BEGIN
+    PERFORM symphony_internal.require_outbox_count('p_batch_size', p_batch_size, 4096);
+    PERFORM symphony_internal.require_outbox_id('p_worker_id', p_worker_id);
+    PERFORM symphony_internal.require_read_committed();
+    v_apps := ARRAY(
+        SELECT a.id FROM public.apps a
+         WHERE a.id IN (SELECT p.app_id FROM public.trigger_outbox_pending p WHERE p.lease_token IS NOT NULL AND p.lease_expires_at <= v_now
+                        UNION ALL
+                        SELECT p.app_id FROM public.trigger_outbox_pending p
+                         WHERE p.reply_to IS NOT NULL AND p.reply_deadline_at <= v_now AND p.lease_token IS NULL)
+         ORDER BY a.id FOR KEY SHARE OF a SKIP LOCKED);
+    FOR v_item IN SELECT p.* FROM public.trigger_outbox_pending p
+                   WHERE p.lease_token IS NOT NULL AND p.lease_expires_at <= v_now AND p.app_id = ANY (v_apps)
+                   ORDER BY p.lease_expires_at LIMIT p_batch_size FOR UPDATE SKIP LOCKED
+    LOOP
+        id := v_item.id;
+        worker_id := v_item.claimed_by;
+        failed := v_item.reply_to IS NOT NULL OR v_item.attempt_count + 1 >= v_item.attempts_max;
+        INSERT INTO public.trigger_outbox_events (event_type, id, app_id, worker_id, details)
+        VALUES ('LEASE_EXPIRED_REPAIRED', v_item.id, v_item.app_id, p_worker_id,
+                jsonb_build_object('lease_token', v_item.lease_token, 'claimed_by', v_item.claimed_by, 'failed', failed));
+        IF failed THEN
+            DELETE FROM public.trigger_outbox_pending p WHERE p.id = v_item.id;
+            PERFORM symphony_internal.end_trigger(v_item, 'FAILED', v_item.claimed_by, NULL, NULL, 'WORKER_LOST',
+                'the worker was lost while it ran this: nothing of it was applied', NULL, v_item.lease_token);
+        ELSE
+            INSERT INTO public.trigger_outbox_attempts
+                (id, attempt_no, app_id, source_kind, trigger_id, script_id, root_execution_id, state, error_code, error_message, worker_id,
+                 lease_token, claimed_at)
+            VALUES (v_item.id, coalesce((SELECT max(a.attempt_no) FROM public.trigger_outbox_attempts a WHERE a.id = v_item.id), 0) + 1,
+                    v_item.app_id, v_item.source_kind, v_item.trigger_id, v_item.script_id, v_item.root_execution_id, 'ZOMBIE_REQUEUE',
+                    'WORKER_LOST', 'the worker was lost while it ran this: nothing of it was applied', v_item.claimed_by,
+                    v_item.lease_token, v_item.claimed_at);
+            PERFORM symphony_internal.reschedule_trigger(v_item);
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+    FOR v_item IN SELECT p.* FROM public.trigger_outbox_pending p
+                   WHERE p.reply_to IS NOT NULL AND p.reply_deadline_at <= v_now AND p.lease_token IS NULL AND p.app_id = ANY (v_apps)
+                   ORDER BY p.reply_deadline_at LIMIT p_batch_size FOR UPDATE SKIP LOCKED
+    LOOP
+        id := v_item.id;
+        worker_id := NULL;
+        failed := true;
+        DELETE FROM public.trigger_outbox_pending p WHERE p.id = v_item.id;
+        PERFORM symphony_internal.end_trigger(v_item, 'FAILED', p_worker_id, NULL, NULL, 'REPLY_DEADLINE',
+            'nobody ran it before whoever waited for it had gone', NULL, NULL);
+        RETURN NEXT;
+    END LOOP;
+END $$;

@@ -1,0 +1,246 @@
+-- The trigger lane's tables: apps with their scripts, what fires them, and one outbox for all of it.
+--
+-- What belongs to an app is deleted with it, by foreign keys; the ledger, the narrative and (unless configured
+-- otherwise) the executions name the app without a foreign key and stay.
+
+CREATE TABLE IF NOT EXISTS public.apps (
+    id         UUID CONSTRAINT apps_are_numbered_once PRIMARY KEY DEFAULT uuidv7(),
+    name       TEXT COLLATE "C" NOT NULL CONSTRAINT apps_are_named_once UNIQUE
+        CONSTRAINT apps_have_a_name_for_urls CHECK (name ~ '^[a-z][a-z0-9-]*$' AND length(name) <= 63),
+    paused     BOOLEAN NOT NULL DEFAULT false,
+    created_at TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
+);
+
+-- Every version that ever was, until the app goes: an item keeps the version that was current when it was written.
+CREATE TABLE IF NOT EXISTS public.scripts (
+    id         UUID CONSTRAINT scripts_are_numbered_once PRIMARY KEY DEFAULT uuidv7(),
+    app_id     UUID NOT NULL CONSTRAINT scripts_belong_to_an_app REFERENCES public.apps ON DELETE CASCADE,
+    name       TEXT COLLATE "C" NOT NULL,
+    version    INT NOT NULL,
+    -- Exactly one: JavaScript to run here, or where to post the request to.
+    source     TEXT,
+    url        TEXT,
+    timeout_ms INT NOT NULL CONSTRAINT scripts_end_in_time CHECK (timeout_ms BETWEEN 1 AND 300000),
+    created_at TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT scripts_have_each_version_once UNIQUE (app_id, name, version),
+    CONSTRAINT scripts_run_here_or_elsewhere CHECK ((source IS NULL) <> (url IS NULL))
+);
+
+-- HTTP: a method and a path pattern to a script.
+CREATE TABLE IF NOT EXISTS public.routes (
+    id          UUID CONSTRAINT routes_are_numbered_once PRIMARY KEY DEFAULT uuidv7(),
+    app_id      UUID NOT NULL CONSTRAINT routes_belong_to_an_app REFERENCES public.apps ON DELETE CASCADE,
+    method      TEXT COLLATE "C" NOT NULL,
+    path        TEXT COLLATE "C" NOT NULL,
+    script_name TEXT COLLATE "C" NOT NULL,
+    -- Somebody waits for the answer; otherwise 202 and a status URL.
+    synchronous BOOLEAN NOT NULL,
+    -- How long somebody waits.
+    wait_ms     INT NOT NULL CONSTRAINT routes_answer_in_time CHECK (wait_ms BETWEEN 1 AND 300000),
+    attempts_max INT NOT NULL CONSTRAINT routes_try_so_often CHECK (attempts_max BETWEEN 1 AND 20),
+    backoff_seconds INT[] NOT NULL,
+    registered_by_principal UUID,
+    CONSTRAINT routes_lead_to_one_script UNIQUE (app_id, method, path)
+);
+
+-- Everything else that fires a script.
+CREATE TABLE IF NOT EXISTS public.triggers (
+    id          UUID CONSTRAINT triggers_are_numbered_once PRIMARY KEY DEFAULT uuidv7(),
+    app_id      UUID NOT NULL CONSTRAINT triggers_belong_to_an_app REFERENCES public.apps ON DELETE CASCADE,
+    name        TEXT COLLATE "C" NOT NULL,
+    source_kind TEXT COLLATE "C" NOT NULL
+        CONSTRAINT triggers_have_a_known_source CHECK (source_kind IN ('kv', 'cron', 'pubsub', 'queue', 'email', 'dead_letter')),
+    -- A key, topic, queue, address or script, whole or up to a final *; for cron the expression.
+    filter      TEXT COLLATE "C" NOT NULL,
+    script_name TEXT COLLATE "C" NOT NULL,
+    attempts_max INT NOT NULL CONSTRAINT triggers_try_so_often CHECK (attempts_max BETWEEN 1 AND 20),
+    -- After the first attempt, the second and so on; the last is repeated.
+    backoff_seconds INT[] NOT NULL,
+    time_zone   TEXT,
+    -- Ticks that nobody was there for: none of them, or every one.
+    catch_up    BOOLEAN NOT NULL DEFAULT false,
+    registered_by_principal UUID,
+    CONSTRAINT triggers_are_named_once UNIQUE (app_id, name),
+    CONSTRAINT triggers_know_their_time_zone CHECK ((source_kind = 'cron') = (time_zone IS NOT NULL))
+);
+
+-- When each cron trigger is due next: whoever moves it on has fired the tick.
+CREATE TABLE IF NOT EXISTS public.trigger_cron (
+    trigger_id   UUID CONSTRAINT trigger_cron_one_clock_a_trigger PRIMARY KEY
+        CONSTRAINT trigger_cron_belongs_to_a_trigger REFERENCES public.triggers ON DELETE CASCADE,
+    next_tick_at TIMESTAMPTZ,
+    last_tick_at TIMESTAMPTZ
+);
+CREATE INDEX IF NOT EXISTS trigger_cron_due ON public.trigger_cron (next_tick_at);
+
+CREATE TABLE IF NOT EXISTS public.kv_entries (
+    app_id     UUID NOT NULL CONSTRAINT kv_entries_belong_to_an_app REFERENCES public.apps ON DELETE CASCADE,
+    key        TEXT COLLATE "C" NOT NULL,
+    value      JSONB NOT NULL,
+    version    BIGINT NOT NULL DEFAULT 1,
+    updated_at TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT kv_entries_have_each_key_once PRIMARY KEY (app_id, key)
+);
+
+-- Declared by the app: a message to a name that is not is a mistake.
+CREATE TABLE IF NOT EXISTS public.topics (
+    app_id UUID NOT NULL CONSTRAINT topics_belong_to_an_app REFERENCES public.apps ON DELETE CASCADE,
+    name   TEXT COLLATE "C" NOT NULL,
+    CONSTRAINT topics_are_named_once PRIMARY KEY (app_id, name)
+);
+CREATE TABLE IF NOT EXISTS public.queues (
+    app_id UUID NOT NULL CONSTRAINT queues_belong_to_an_app REFERENCES public.apps ON DELETE CASCADE,
+    name   TEXT COLLATE "C" NOT NULL,
+    CONSTRAINT queues_are_named_once PRIMARY KEY (app_id, name)
+);
+
+-- Messages whose queue has no consumer yet.
+CREATE TABLE IF NOT EXISTS public.queue_messages (
+    message_no BIGINT GENERATED ALWAYS AS IDENTITY CONSTRAINT queue_messages_are_numbered PRIMARY KEY,
+    app_id     UUID NOT NULL CONSTRAINT queue_messages_belong_to_an_app REFERENCES public.apps ON DELETE CASCADE,
+    queue      TEXT COLLATE "C" NOT NULL,
+    payload    JSONB NOT NULL,
+    origin_principal    UUID,
+    trigger_depth       INT NOT NULL,
+    parent_execution_id UUID,
+    root_execution_id   UUID,
+    after_dead_letter   BOOLEAN NOT NULL
+);
+CREATE INDEX IF NOT EXISTS queue_messages_by_queue ON public.queue_messages (app_id, queue, message_no);
+
+CREATE TABLE IF NOT EXISTS public.trigger_outbox_pending (
+    id                UUID CONSTRAINT trigger_outbox_pending_holds_an_item_once PRIMARY KEY DEFAULT uuidv7(),
+    app_id            UUID NOT NULL CONSTRAINT trigger_outbox_pending_belongs_to_an_app REFERENCES public.apps ON DELETE CASCADE,
+    source_kind       TEXT COLLATE "C" NOT NULL CONSTRAINT trigger_outbox_pending_has_a_known_source
+        CHECK (source_kind IN ('http', 'kv', 'cron', 'pubsub', 'queue', 'email', 'dead_letter')),
+    -- A route's id for http, else a trigger's; NULL for a replay and for email to be sent.
+    trigger_id        UUID,
+    -- Resolved when written. NULL: email to be sent.
+    script_id         UUID,
+    -- Somebody waits under this name: one attempt, never retried, worth nothing after the deadline.
+    reply_to          UUID,
+    reply_deadline_at TIMESTAMPTZ,
+    payload           JSONB NOT NULL CONSTRAINT trigger_outbox_pending_carries_an_object CHECK (jsonb_typeof(payload) = 'object'),
+    origin_principal  UUID,
+    -- As whom the script runs: the trigger's registrant.
+    principal         UUID,
+    trigger_depth     INT NOT NULL DEFAULT 0,
+    parent_execution_id UUID,
+    root_execution_id UUID NOT NULL,
+    -- A dead letter is among its ancestors: it fires none itself.
+    after_dead_letter BOOLEAN NOT NULL DEFAULT false,
+    attempt_count     INT NOT NULL DEFAULT 0,
+    attempts_max      INT NOT NULL,
+    backoff_seconds   INT[] NOT NULL,
+    next_attempt_at   TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
+    created_at        TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
+    claimed_by        TEXT COLLATE "C",
+    lease_token       UUID,
+    lease_expires_at  TIMESTAMPTZ,
+    claimed_at        TIMESTAMPTZ,
+    CONSTRAINT trigger_outbox_pending_lease_is_whole
+        CHECK ((claimed_by IS NULL) = (lease_token IS NULL) AND (lease_token IS NULL) = (lease_expires_at IS NULL)),
+    CONSTRAINT trigger_outbox_pending_waits_until_a_deadline CHECK ((reply_to IS NULL) = (reply_deadline_at IS NULL)),
+    CONSTRAINT trigger_outbox_pending_attempts_are_bounded CHECK (attempt_count BETWEEN 0 AND attempts_max)
+) WITH (
+    fillfactor = 60, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,
+    autovacuum_vacuum_insert_scale_factor = 0.5
+);
+-- The app leads: every app gets its share, and a paused one costs nothing.
+CREATE INDEX IF NOT EXISTS trigger_outbox_pending_claimable
+    ON public.trigger_outbox_pending (app_id, next_attempt_at, id) WHERE lease_token IS NULL;
+CREATE INDEX IF NOT EXISTS trigger_outbox_pending_leased
+    ON public.trigger_outbox_pending (lease_expires_at) WHERE lease_token IS NOT NULL;
+CREATE INDEX IF NOT EXISTS trigger_outbox_pending_awaited
+    ON public.trigger_outbox_pending (reply_deadline_at) WHERE reply_to IS NOT NULL;
+CREATE INDEX IF NOT EXISTS trigger_outbox_pending_by_app ON public.trigger_outbox_pending (app_id);
+
+-- The ledger: one row per outcome.
+CREATE TABLE IF NOT EXISTS public.trigger_outbox_attempts (
+    id                UUID NOT NULL,
+    attempt_no        INT NOT NULL CONSTRAINT trigger_outbox_attempts_count_from_one CHECK (attempt_no >= 1),
+    app_id            UUID NOT NULL,
+    source_kind       TEXT COLLATE "C" NOT NULL,
+    trigger_id        UUID,
+    script_id         UUID,
+    root_execution_id UUID NOT NULL,
+    state             public.outbox_attempt_state NOT NULL
+        CONSTRAINT trigger_outbox_attempts_record_outcomes_only CHECK (state <> 'DISPATCHING'),
+    error_code        TEXT,
+    error_message     TEXT,
+    latency_ms        INT,
+    worker_id         TEXT NOT NULL,
+    -- NULL where no worker had it: refused when written, past its deadline, or deleted with its app.
+    lease_token       UUID,
+    claimed_at        TIMESTAMPTZ,
+    completed_at      TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT trigger_outbox_attempts_number_each_outcome_once PRIMARY KEY (id, attempt_no)
+);
+CREATE UNIQUE INDEX IF NOT EXISTS trigger_outbox_attempts_one_terminal_per_item
+    ON public.trigger_outbox_attempts (id) WHERE state IN ('DISPATCHED', 'FAILED');
+COMMENT ON INDEX public.trigger_outbox_attempts_one_terminal_per_item IS
+    'Invariant: an item has at most one terminal outcome. The lease prevents a second; this makes it impossible.';
+
+-- The dead letters; costs nothing until something fails.
+CREATE INDEX IF NOT EXISTS trigger_outbox_attempts_failed
+    ON public.trigger_outbox_attempts (completed_at) WHERE state = 'FAILED';
+
+-- What happened to items and apps other than an outcome, and who did it.
+CREATE TABLE IF NOT EXISTS public.trigger_outbox_events (
+    event_no     BIGINT GENERATED ALWAYS AS IDENTITY CONSTRAINT trigger_outbox_events_are_numbered PRIMARY KEY,
+    event_type   TEXT COLLATE "C" NOT NULL
+        CONSTRAINT trigger_outbox_events_have_a_known_type CHECK (event_type IN (
+            'LEASE_EXPIRED_REPAIRED', 'LATE_OUTCOME', 'PUSHED', 'DELETED', 'REPLAYED', 'PAUSED', 'RESUMED', 'CONFIGURED')),
+    id           UUID,
+    app_id       UUID,
+    worker_id    TEXT,
+    actor        TEXT,
+    approver     TEXT,
+    session_role TEXT NOT NULL DEFAULT session_user,
+    reason       TEXT,
+    details      JSONB NOT NULL DEFAULT '{}',
+    created_at   TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX IF NOT EXISTS trigger_outbox_events_by_item ON public.trigger_outbox_events (id, event_no) WHERE id IS NOT NULL;
+
+-- What is left of an item once its row is gone: for status URLs, trees, replays and dead letters.
+CREATE TABLE IF NOT EXISTS public.trigger_outbox_executions (
+    id                UUID CONSTRAINT trigger_outbox_executions_end_once PRIMARY KEY,
+    app_id            UUID NOT NULL,
+    app_name          TEXT COLLATE "C" NOT NULL,
+    source_kind       TEXT COLLATE "C" NOT NULL,
+    trigger_id        UUID,
+    script_id         UUID,
+    script_name       TEXT COLLATE "C",
+    script_version    INT,
+    parent_execution_id UUID,
+    root_execution_id UUID NOT NULL,
+    trigger_depth     INT NOT NULL,
+    reply_to          UUID,
+    origin_principal  UUID,
+    payload           JSONB NOT NULL,
+    state             public.outbox_attempt_state NOT NULL
+        CONSTRAINT trigger_outbox_executions_are_ended CHECK (state IN ('DISPATCHED', 'FAILED')),
+    result            JSONB,
+    error_code        TEXT,
+    error_message     TEXT,
+    logs              JSONB NOT NULL DEFAULT '[]',
+    attempts          INT NOT NULL,
+    created_at        TIMESTAMPTZ NOT NULL,
+    completed_at      TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX IF NOT EXISTS trigger_outbox_executions_by_app ON public.trigger_outbox_executions (app_id, completed_at);
+CREATE INDEX IF NOT EXISTS trigger_outbox_executions_by_root ON public.trigger_outbox_executions (root_execution_id);
+CREATE INDEX IF NOT EXISTS trigger_outbox_executions_by_reply ON public.trigger_outbox_executions (reply_to) WHERE reply_to IS NOT NULL;
+
+-- The lane's switches: exactly one row.
+CREATE TABLE IF NOT EXISTS public.trigger_outbox_settings (
+    only_row  BOOLEAN CONSTRAINT trigger_outbox_settings_have_one_row PRIMARY KEY DEFAULT true
+        CONSTRAINT trigger_outbox_settings_row_is_true CHECK (only_row),
+    paused    BOOLEAN NOT NULL DEFAULT false,
+    -- A script's own writes fire at its depth plus one; past this they fail.
+    depth_max INT NOT NULL DEFAULT 8 CONSTRAINT trigger_outbox_settings_end_somewhere CHECK (depth_max BETWEEN 0 AND 100),
+    -- Whether executions outlive their app.
+    keep_executions BOOLEAN NOT NULL DEFAULT true
+);
+INSERT INTO public.trigger_outbox_settings DEFAULT VALUES ON CONFLICT DO NOTHING;
