@@ -1,51 +1,12 @@
 //! Acts from a shell: the real binary, a dry run first, and what the ledger says afterwards.
 
-use std::process::{Command, Stdio};
-
 use serde_json::Value;
 use sqlx::ConnectOptions as _;
 use symphony::db::Completion;
 use symphony::domain::{OutboxId, Outcome};
 
+use crate::support::shell::{dana, symphony};
 use crate::support::{TestDb, act, payment};
-
-struct Told {
-    ok: bool,
-    output: String,
-    error: String,
-}
-
-impl Told {
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.output)
-            .unwrap_or_else(|_| panic!("no JSON: {}{}", self.output, self.error))
-    }
-}
-
-/// As dana, at her own desk.
-async fn dana(db: &TestDb, line: &str) -> Told {
-    symphony(db.options.to_url_lossy().as_str(), &[("USER", "dana")], line).await
-}
-
-/// Words are separated by spaces; `␣` stands for a space inside a word.
-async fn symphony(url: &str, variables: &[(&str, &str)], line: &str) -> Told {
-    let arguments: Vec<String> =
-        line.split_whitespace().map(|word| word.replace("␣", " ")).collect();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_symphony"));
-    command
-        .env("DATABASE_URL", url)
-        .env_remove("SUDO_USER")
-        .env_remove("USER")
-        .envs(variables.iter().copied())
-        .args(arguments)
-        .stdin(Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    Told {
-        ok: output.status.success(),
-        output: String::from_utf8(output.stdout).unwrap(),
-        error: String::from_utf8(output.stderr).unwrap(),
-    }
-}
 
 /// Enqueue one, claim it and end it so.
 async fn ended(db: &TestDb, instruction: &str, participant: &str, outcome: Outcome) -> OutboxId {
@@ -116,7 +77,7 @@ async fn whoever_acts_is_named_also_behind_sudo_and_nobody_acts_unnamed() {
         (&[("USER", "dana"), ("SUDO_USER", " ")][..], "", "dana"),
         (&[("USER", "dana")][..], "--actor lee", "lee"),
     ] {
-        let told = symphony(&url, variables, &format!("{line} {arguments}")).await;
+        let told = symphony(&url, variables, &format!("{line} {arguments}"), &[], "").await;
         assert!(told.ok, "{}", told.error);
         assert_eq!(
             events(&db).await.last().unwrap(),
@@ -125,7 +86,7 @@ async fn whoever_acts_is_named_also_behind_sudo_and_nobody_acts_unnamed() {
         );
         assert!(dana(&db, "resume lane --reason again --yes").await.ok);
     }
-    let told = symphony(&url, &[], line).await;
+    let told = symphony(&url, &[], line, &[], "").await;
     assert_eq!(
         (told.ok, told.error.as_str()),
         (false, "symphony: nobody is named as acting: add --actor NAME\n")
@@ -458,7 +419,7 @@ async fn a_login_that_is_only_an_operator_can_do_all_of_it() {
         "rail ach",
         "rail ach --on-failed block --reason r --yes",
     ] {
-        let told = symphony(&url, &[("USER", "dana")], line).await;
+        let told = symphony(&url, &[("USER", "dana")], line, &[], "").await;
         assert!(told.ok, "{line}: {}", told.error);
     }
     assert_eq!(db.state(item).await, "PARKED");

@@ -1,62 +1,13 @@
 //! Events from a shell: the real binary, what it tells, and what the log and the ledger say afterwards.
 
-use std::io::Write as _;
-use std::process::{Command, Stdio};
-
 use serde_json::{Value, json};
-use sqlx::ConnectOptions as _;
 use symphony::db::{EventOutcome, EventState};
 use symphony::event::JSON_SCHEMA;
 use uuid::Uuid;
 
 use crate::events::event;
+use crate::support::shell::{dana, dana_with};
 use crate::support::{TestDb, act, payment};
-
-struct Told {
-    ok: bool,
-    output: String,
-    error: String,
-}
-
-impl Told {
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.output)
-            .unwrap_or_else(|_| panic!("no JSON: {}{}", self.output, self.error))
-    }
-}
-
-/// As dana. Words are separated by spaces; `␣` stands for a space inside a word.
-async fn dana(db: &TestDb, line: &str) -> Told {
-    dana_with(db, line, &[], "").await
-}
-
-/// The same with further words as they are, and something on standard input.
-async fn dana_with(db: &TestDb, line: &str, more: &[&str], input: &str) -> Told {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_symphony"));
-    command
-        .env("DATABASE_URL", db.options.to_url_lossy().as_str())
-        .env_remove("SUDO_USER")
-        .env("USER", "dana")
-        .args(line.split_whitespace().map(|word| word.replace("␣", " ")))
-        .args(more)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let input = input.to_owned();
-    let output = tokio::task::spawn_blocking(move || {
-        let mut child = command.spawn().unwrap();
-        // It may refuse before it has read everything.
-        drop(child.stdin.take().unwrap().write_all(input.as_bytes()));
-        child.wait_with_output().unwrap()
-    })
-    .await
-    .unwrap();
-    Told {
-        ok: output.status.success(),
-        output: String::from_utf8(output.stdout).unwrap(),
-        error: String::from_utf8(output.stderr).unwrap(),
-    }
-}
 
 /// An event of a key, on one line.
 fn text(id: Uuid, key: &str, payload: &str) -> String {

@@ -2,49 +2,22 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
-use sqlx::ConnectOptions as _;
 use symphony::db::{Firing, TriggerOutcome, TriggerRecorded, TriggerState};
 use uuid::Uuid;
 
+use crate::support::shell::{Told, dana};
 use crate::support::{TestDb, unique};
 
 mod pushes;
 
 const ORDERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/apps/orders");
 
-struct Told {
-    ok: bool,
-    output: String,
-    error: String,
-}
-
-impl Told {
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.output)
-            .unwrap_or_else(|_| panic!("no JSON: {}{}", self.output, self.error))
-    }
-}
-
-/// `symphony app`, as dana. Words are separated by spaces; `␣` stands for a space inside a word.
+/// `symphony app`, as dana.
 async fn app(db: &TestDb, line: &str) -> Told {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_symphony"));
-    command
-        .env("DATABASE_URL", db.options.to_url_lossy().as_str())
-        .env_remove("SUDO_USER")
-        .env("USER", "dana")
-        .arg("app")
-        .args(line.split_whitespace().map(|word| word.replace("␣", " ")))
-        .stdin(Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    Told {
-        ok: output.status.success(),
-        output: String::from_utf8(output.stdout).unwrap(),
-        error: String::from_utf8(output.stderr).unwrap(),
-    }
+    dana(db, &format!("app {line}")).await
 }
 
 /// What it says if it does it.

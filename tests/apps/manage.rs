@@ -67,6 +67,10 @@ async fn an_app_lives_its_life_over_the_management_api() {
         ask(&format!("POST /manage/executions/{id}/replay"), json!({"reason": "fixed"})).await;
     assert_eq!(status, 200, "{replayed}");
     assert!(replayed["replay_id"].is_string());
+    let (_, would) =
+        ask("POST /manage/apps/shop/pause", json!({"reason": "busy", "dryRun": true})).await;
+    assert_eq!(would["paused"], json!(true));
+    assert_eq!(db.count("apps WHERE paused").await, 0, "a dry run changes nothing");
     let (_, paused) = ask("POST /manage/apps/shop/pause", json!({"reason": "busy"})).await;
     assert_eq!(paused["paused"], json!(true));
     assert_eq!(ask("POST /manage/apps/shop/resume", json!({"reason": "again"})).await.0, 200);

@@ -16,6 +16,7 @@ use tokio::sync::OnceCell;
 
 pub mod brokers;
 pub mod proxy;
+pub mod shell;
 pub mod valve;
 
 const TEMPLATE: &str = "symphony_template";

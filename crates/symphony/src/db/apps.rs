@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::{Auditor, DbError, Executor, Ingest, Operator, Role, calls};
+use super::{Auditor, DbError, Executor, Ingest, Operator, calls};
 use crate::domain::Act;
 
 /// What to fire.
@@ -224,10 +224,7 @@ impl Ingest {
 
     /// Fire one route or trigger in a transaction of its own.
     pub async fn fire_alone(&self, firing: &Firing<'_>) -> Result<Fired, DbError> {
-        let mut transaction = self.database.begin(Role::Ingest).await?;
-        let fired = Self::fire(transaction.connection(), firing).await?;
-        transaction.commit().await?;
-        Ok(fired)
+        self.alone(async |connection| Self::fire(connection, firing).await).await
     }
 
     /// Write an entry of an app inside the caller's own transaction; answers its version.
@@ -302,14 +299,14 @@ impl Ingest {
         recipient: &str,
         mail: Option<&RawValue>,
     ) -> Result<i32, DbError> {
-        let mut transaction = self.database.begin(Role::Ingest).await?;
-        let wanted = sqlx::query_scalar(calls::RECEIVE_EMAIL.sql)
-            .bind(recipient)
-            .bind(mail.map(Json))
-            .fetch_one(transaction.connection())
-            .await?;
-        transaction.commit().await?;
-        Ok(wanted)
+        self.alone(async |connection| {
+            Ok(sqlx::query_scalar(calls::RECEIVE_EMAIL.sql)
+                .bind(recipient)
+                .bind(mail.map(Json))
+                .fetch_one(connection)
+                .await?)
+        })
+        .await
     }
 }
 
@@ -360,46 +357,46 @@ impl Operator {
         actor: &str,
         principal: Option<Uuid>,
     ) -> Result<PushAnswer, DbError> {
-        let mut transaction = self.database.begin(Role::Operator).await?;
-        let answer = sqlx::query_as(calls::PUSH_APP.sql)
-            .bind(app)
-            .bind(Json(manifest))
-            .bind(actor)
-            .bind(principal)
-            .fetch_one(transaction.connection())
-            .await?;
-        transaction.commit().await?;
-        Ok(answer)
+        self.act(async |connection| {
+            Ok(sqlx::query_as(calls::PUSH_APP.sql)
+                .bind(app)
+                .bind(Json(manifest))
+                .bind(actor)
+                .bind(principal)
+                .fetch_one(connection)
+                .await?)
+        })
+        .await
     }
 
     /// Delete an app and all that is its own; its ledger stays.
     pub async fn delete_app(&self, app: &str, act: &Act) -> Result<DeletedApp, DbError> {
-        let mut transaction = self.database.begin(Role::Operator).await?;
-        let answer = sqlx::query_as(calls::DELETE_APP.sql)
-            .bind(app)
-            .bind(&act.actor)
-            .bind(&act.reason)
-            .bind(&act.approver)
-            .bind(act.dry_run)
-            .fetch_one(transaction.connection())
-            .await?;
-        transaction.commit().await?;
-        Ok(answer)
+        self.act(async |connection| {
+            Ok(sqlx::query_as(calls::DELETE_APP.sql)
+                .bind(app)
+                .bind(&act.actor)
+                .bind(&act.reason)
+                .bind(&act.approver)
+                .bind(act.dry_run)
+                .fetch_one(connection)
+                .await?)
+        })
+        .await
     }
 
     /// Run an ended execution again.
     pub async fn replay_execution(&self, id: Uuid, act: &Act) -> Result<ReplayAnswer, DbError> {
-        let mut transaction = self.database.begin(Role::Operator).await?;
-        let answer = sqlx::query_as(calls::REPLAY_EXECUTION.sql)
-            .bind(id)
-            .bind(&act.actor)
-            .bind(&act.reason)
-            .bind(&act.approver)
-            .bind(act.dry_run)
-            .fetch_one(transaction.connection())
-            .await?;
-        transaction.commit().await?;
-        Ok(answer)
+        self.act(async |connection| {
+            Ok(sqlx::query_as(calls::REPLAY_EXECUTION.sql)
+                .bind(id)
+                .bind(&act.actor)
+                .bind(&act.reason)
+                .bind(&act.approver)
+                .bind(act.dry_run)
+                .fetch_one(connection)
+                .await?)
+        })
+        .await
     }
 
     /// Pause, resume, or change what holds for all apps.
@@ -408,19 +405,19 @@ impl Operator {
         change: &TriggerChange<'_>,
         act: &Act,
     ) -> Result<TriggerSettings, DbError> {
-        let mut transaction = self.database.begin(Role::Operator).await?;
-        let answer = sqlx::query_as(calls::CONFIGURE_TRIGGER_LANE.sql)
-            .bind(&act.actor)
-            .bind(&act.reason)
-            .bind(&act.approver)
-            .bind(change.app)
-            .bind(change.paused)
-            .bind(change.depth_max)
-            .bind(change.keep_executions)
-            .fetch_one(transaction.connection())
-            .await?;
-        transaction.commit().await?;
-        Ok(answer)
+        self.change(act, async |connection| {
+            Ok(sqlx::query_as(calls::CONFIGURE_TRIGGER_LANE.sql)
+                .bind(&act.actor)
+                .bind(&act.reason)
+                .bind(&act.approver)
+                .bind(change.app)
+                .bind(change.paused)
+                .bind(change.depth_max)
+                .bind(change.keep_executions)
+                .fetch_one(connection)
+                .await?)
+        })
+        .await
     }
 }
 

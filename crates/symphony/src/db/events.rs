@@ -9,7 +9,7 @@ use sqlx::PgConnection;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::{DbError, Executor, Ingest, Operator, Role, SwitchAnswer, calls};
+use super::{DbError, Executor, Ingest, Operator, SwitchAnswer, calls};
 use crate::domain::Act;
 use crate::domain::LeaseToken;
 use crate::domain::limits;
@@ -228,10 +228,7 @@ impl Ingest {
 
     /// Tell one fact in a transaction of its own. An uncertain COMMIT is looked up, not guessed.
     pub async fn enqueue_event_alone(&self, event: &Event) -> Result<EnqueuedEvent, DbError> {
-        let mut transaction = self.database.begin(Role::Ingest).await?;
-        let enqueued = Self::enqueue_event(transaction.connection(), event).await?;
-        transaction.commit().await?;
-        Ok(enqueued)
+        self.alone(async |connection| Self::enqueue_event(connection, event).await).await
     }
 
     /// Tell many facts in a transaction of their own.
@@ -239,10 +236,7 @@ impl Ingest {
         &self,
         events: &[&RawValue],
     ) -> Result<Vec<EventAnswer>, DbError> {
-        let mut transaction = self.database.begin(Role::Ingest).await?;
-        let answers = Self::enqueue_events(transaction.connection(), events).await?;
-        transaction.commit().await?;
-        Ok(answers)
+        self.alone(async |connection| Self::enqueue_events(connection, events).await).await
     }
 }
 
@@ -461,31 +455,34 @@ impl Operator {
         resend: Resend,
         act: &Act,
     ) -> Result<Vec<EventRedriveAnswer>, DbError> {
-        let mut transaction = self.database.begin(Role::Operator).await?;
-        // In the order in which workers lock buckets, so that neither waits for the other in a circle.
-        let in_order: Vec<Uuid> = sqlx::query_scalar(
-            "SELECT t.event_id FROM unnest($1::uuid[]) t(event_id) \
-               LEFT JOIN public.event_outbox_identities i ON i.event_id = t.event_id ORDER BY i.bucket, i.position",
-        )
-        .bind(events)
-        .fetch_all(transaction.connection())
-        .await?;
-        let mut answers: Vec<EventRedriveAnswer> = Vec::with_capacity(events.len());
-        for event in in_order {
-            answers.push(
-                sqlx::query_as(calls::REDRIVE_EVENT.sql)
-                    .bind(event)
-                    .bind(&act.actor)
-                    .bind(&act.reason)
-                    .bind(&act.approver)
-                    .bind(act.dry_run)
-                    .bind(resend.sent_too)
-                    .bind(resend.dedup_window_seconds)
-                    .fetch_one(transaction.connection())
-                    .await?,
-            );
-        }
-        transaction.commit().await?;
+        let mut answers: Vec<EventRedriveAnswer> = self
+            .act(async |connection| {
+                // In the order in which workers lock buckets, so that neither waits for the other in a circle.
+                let in_order: Vec<Uuid> = sqlx::query_scalar(
+                    "SELECT t.event_id FROM unnest($1::uuid[]) t(event_id) \
+                       LEFT JOIN public.event_outbox_identities i ON i.event_id = t.event_id ORDER BY i.bucket, i.position",
+                )
+                .bind(events)
+                .fetch_all(&mut *connection)
+                .await?;
+                let mut answers = Vec::with_capacity(events.len());
+                for event in in_order {
+                    answers.push(
+                        sqlx::query_as(calls::REDRIVE_EVENT.sql)
+                            .bind(event)
+                            .bind(&act.actor)
+                            .bind(&act.reason)
+                            .bind(&act.approver)
+                            .bind(act.dry_run)
+                            .bind(resend.sent_too)
+                            .bind(resend.dedup_window_seconds)
+                            .fetch_one(&mut *connection)
+                            .await?,
+                    );
+                }
+                Ok(answers)
+            })
+            .await?;
         answers
             .sort_by_cached_key(|answer| events.iter().position(|event| *event == answer.event_id));
         Ok(answers)
@@ -493,31 +490,31 @@ impl Operator {
 
     /// Let a key go on past the FAILED event that blocks it.
     pub async fn skip_event(&self, event: Uuid, act: &Act) -> Result<EventSkipAnswer, DbError> {
-        let mut transaction = self.database.begin(Role::Operator).await?;
-        let answer = sqlx::query_as(calls::SKIP_EVENT.sql)
-            .bind(event)
-            .bind(&act.actor)
-            .bind(&act.reason)
-            .bind(&act.approver)
-            .bind(act.dry_run)
-            .fetch_one(transaction.connection())
-            .await?;
-        transaction.commit().await?;
-        Ok(answer)
+        self.act(async |connection| {
+            Ok(sqlx::query_as(calls::SKIP_EVENT.sql)
+                .bind(event)
+                .bind(&act.actor)
+                .bind(&act.reason)
+                .bind(&act.approver)
+                .bind(act.dry_run)
+                .fetch_one(connection)
+                .await?)
+        })
+        .await
     }
 
     /// Pause or resume the event lane.
     pub async fn switch_events(&self, paused: bool, act: &Act) -> Result<SwitchAnswer, DbError> {
         let call = if paused { calls::PAUSE_EVENTS } else { calls::RESUME_EVENTS };
-        let mut transaction = self.database.begin(Role::Operator).await?;
-        let answer = sqlx::query_as(call.sql)
-            .bind(&act.actor)
-            .bind(&act.reason)
-            .bind(act.dry_run)
-            .fetch_one(transaction.connection())
-            .await?;
-        transaction.commit().await?;
-        Ok(answer)
+        self.act(async |connection| {
+            Ok(sqlx::query_as(call.sql)
+                .bind(&act.actor)
+                .bind(&act.reason)
+                .bind(act.dry_run)
+                .fetch_one(connection)
+                .await?)
+        })
+        .await
     }
 
     /// Set which members no payload may have; `None` leaves the list as it is.
@@ -526,14 +523,14 @@ impl Operator {
         denied_payload_keys: Option<&[String]>,
         act: &Act,
     ) -> Result<EventLaneSettings, DbError> {
-        let mut transaction = self.database.begin(Role::Operator).await?;
-        let settings = sqlx::query_as(calls::CONFIGURE_EVENTS.sql)
-            .bind(&act.actor)
-            .bind(&act.reason)
-            .bind(denied_payload_keys)
-            .fetch_one(transaction.connection())
-            .await?;
-        transaction.commit().await?;
-        Ok(settings)
+        self.change(act, async |connection| {
+            Ok(sqlx::query_as(calls::CONFIGURE_EVENTS.sql)
+                .bind(&act.actor)
+                .bind(&act.reason)
+                .bind(denied_payload_keys)
+                .fetch_one(connection)
+                .await?)
+        })
+        .await
     }
 }

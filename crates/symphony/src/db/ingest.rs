@@ -90,15 +90,23 @@ impl Ingest {
             .await?)
     }
 
+    /// One call of a producer that has no transaction of its own.
+    pub(super) async fn alone<T>(
+        &self,
+        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, DbError>,
+    ) -> Result<T, DbError> {
+        let mut transaction = self.database.begin(Role::Ingest).await?;
+        let answer = work(transaction.connection()).await?;
+        transaction.commit().await?;
+        Ok(answer)
+    }
+
     /// Ask for one payment in a transaction of its own. An uncertain COMMIT is looked up, not guessed.
     pub async fn enqueue_alone(
         &self,
         request: &PaymentRequest,
     ) -> Result<EnqueuedPayment, DbError> {
-        let mut transaction = self.database.begin(Role::Ingest).await?;
-        let enqueued = Self::enqueue(transaction.connection(), request).await?;
-        transaction.commit().await?;
-        Ok(enqueued)
+        self.alone(async |connection| Self::enqueue(connection, request).await).await
     }
 
     /// Ask for many payments in a transaction of their own.
@@ -106,9 +114,6 @@ impl Ingest {
         &self,
         requests: &[PaymentRequest],
     ) -> Result<Vec<EnqueueAnswer>, DbError> {
-        let mut transaction = self.database.begin(Role::Ingest).await?;
-        let answers = Self::enqueue_batch(transaction.connection(), requests).await?;
-        transaction.commit().await?;
-        Ok(answers)
+        self.alone(async |connection| Self::enqueue_batch(connection, requests).await).await
     }
 }

@@ -1,6 +1,7 @@
 //! The operator's handle: act on items, pause and resume, configure. Every act names its actor and reason.
 
 use serde::Serialize;
+use sqlx::PgConnection;
 
 use super::{Auditor, Database, DbError, Role, calls};
 use crate::domain::{Act, OutboxId, Resolution, Switch};
@@ -85,6 +86,37 @@ impl Operator {
         Self { database }
     }
 
+    /// One act: a transaction of its own.
+    pub(super) async fn act<T>(
+        &self,
+        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, DbError>,
+    ) -> Result<T, DbError> {
+        self.transact(true, work).await
+    }
+
+    /// A change of settings. A dry run is the call itself, rolled back: it meets the same refusals, and for a moment
+    /// takes the same locks.
+    pub(super) async fn change<T>(
+        &self,
+        act: &Act,
+        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, DbError>,
+    ) -> Result<T, DbError> {
+        self.transact(!act.dry_run, work).await
+    }
+
+    async fn transact<T>(
+        &self,
+        commit: bool,
+        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, DbError>,
+    ) -> Result<T, DbError> {
+        let mut transaction = self.database.begin(Role::Operator).await?;
+        let answer = work(transaction.connection()).await?;
+        if commit {
+            transaction.commit().await?;
+        }
+        Ok(answer)
+    }
+
     /// What the operator reads: the same as an auditor, whose role the login need not have.
     pub fn reader(&self) -> Auditor {
         Auditor::new(self.database.clone(), Role::Operator)
@@ -106,17 +138,17 @@ impl Operator {
         item: OutboxId,
         act: &Act,
     ) -> Result<ActAnswer, DbError> {
-        let mut transaction = self.database.begin(Role::Operator).await?;
-        let answer = sqlx::query_as(sql)
-            .bind(item)
-            .bind(&act.actor)
-            .bind(&act.reason)
-            .bind(&act.approver)
-            .bind(act.dry_run)
-            .fetch_one(transaction.connection())
-            .await?;
-        transaction.commit().await?;
-        Ok(answer)
+        self.act(async |connection| {
+            Ok(sqlx::query_as(sql)
+                .bind(item)
+                .bind(&act.actor)
+                .bind(&act.reason)
+                .bind(&act.approver)
+                .bind(act.dry_run)
+                .fetch_one(connection)
+                .await?)
+        })
+        .await
     }
 
     /// Settle a parked item by what a person has found out.
@@ -133,34 +165,34 @@ impl Operator {
             Resolution::Failed => ("FAILED", None),
             Resolution::Retry => ("RETRY", None),
         };
-        let mut transaction = self.database.begin(Role::Operator).await?;
-        let answer = sqlx::query_as(calls::RESOLVE.sql)
-            .bind(item)
-            .bind(word)
-            .bind(&act.actor)
-            .bind(&act.reason)
-            .bind(reference)
-            .bind(&act.approver)
-            .bind(act.dry_run)
-            .fetch_one(transaction.connection())
-            .await?;
-        transaction.commit().await?;
-        Ok(answer)
+        self.act(async |connection| {
+            Ok(sqlx::query_as(calls::RESOLVE.sql)
+                .bind(item)
+                .bind(word)
+                .bind(&act.actor)
+                .bind(&act.reason)
+                .bind(reference)
+                .bind(&act.approver)
+                .bind(act.dry_run)
+                .fetch_one(connection)
+                .await?)
+        })
+        .await
     }
 
     /// Try a FAILED payment again, as a new item that names the old one.
     pub async fn redrive(&self, item: OutboxId, act: &Act) -> Result<RedriveAnswer, DbError> {
-        let mut transaction = self.database.begin(Role::Operator).await?;
-        let answer = sqlx::query_as(calls::REDRIVE.sql)
-            .bind(item)
-            .bind(&act.actor)
-            .bind(&act.reason)
-            .bind(&act.approver)
-            .bind(act.dry_run)
-            .fetch_one(transaction.connection())
-            .await?;
-        transaction.commit().await?;
-        Ok(answer)
+        self.act(async |connection| {
+            Ok(sqlx::query_as(calls::REDRIVE.sql)
+                .bind(item)
+                .bind(&act.actor)
+                .bind(&act.reason)
+                .bind(&act.approver)
+                .bind(act.dry_run)
+                .fetch_one(connection)
+                .await?)
+        })
+        .await
     }
 
     /// Let a FIFO lane go on past its head.
@@ -170,18 +202,18 @@ impl Operator {
         rail_type: &str,
         act: &Act,
     ) -> Result<ActAnswer, DbError> {
-        let mut transaction = self.database.begin(Role::Operator).await?;
-        let answer = sqlx::query_as(calls::SKIP_HEAD.sql)
-            .bind(participant_id)
-            .bind(rail_type)
-            .bind(&act.actor)
-            .bind(&act.reason)
-            .bind(&act.approver)
-            .bind(act.dry_run)
-            .fetch_one(transaction.connection())
-            .await?;
-        transaction.commit().await?;
-        Ok(answer)
+        self.act(async |connection| {
+            Ok(sqlx::query_as(calls::SKIP_HEAD.sql)
+                .bind(participant_id)
+                .bind(rail_type)
+                .bind(&act.actor)
+                .bind(&act.reason)
+                .bind(&act.approver)
+                .bind(act.dry_run)
+                .fetch_one(connection)
+                .await?)
+        })
+        .await
     }
 
     /// Stop claiming from a lane, a rail or a participant.
@@ -212,19 +244,19 @@ impl Operator {
         target: Option<&str>,
         act: &Act,
     ) -> Result<SwitchAnswer, DbError> {
-        let mut transaction = self.database.begin(Role::Operator).await?;
-        let mut query = sqlx::query_as(sql);
-        if let Some(target) = target {
-            query = query.bind(target);
-        }
-        let answer = query
-            .bind(&act.actor)
-            .bind(&act.reason)
-            .bind(act.dry_run)
-            .fetch_one(transaction.connection())
-            .await?;
-        transaction.commit().await?;
-        Ok(answer)
+        self.act(async |connection| {
+            let mut query = sqlx::query_as(sql);
+            if let Some(target) = target {
+                query = query.bind(target);
+            }
+            Ok(query
+                .bind(&act.actor)
+                .bind(&act.reason)
+                .bind(act.dry_run)
+                .fetch_one(connection)
+                .await?)
+        })
+        .await
     }
 
     /// Say what the database must know of a rail; `None` leaves a setting as it is. A dry run is the call itself,
@@ -237,20 +269,18 @@ impl Operator {
         on_failed: Option<&str>,
         marks_sending: Option<bool>,
     ) -> Result<RailSettings, DbError> {
-        let mut transaction = self.database.begin(Role::Operator).await?;
-        let settings = sqlx::query_as(calls::CONFIGURE_RAIL.sql)
-            .bind(rail_type)
-            .bind(&act.actor)
-            .bind(&act.reason)
-            .bind(fifo)
-            .bind(on_failed)
-            .bind(marks_sending)
-            .fetch_one(transaction.connection())
-            .await?;
-        if !act.dry_run {
-            transaction.commit().await?;
-        }
-        Ok(settings)
+        self.change(act, async |connection| {
+            Ok(sqlx::query_as(calls::CONFIGURE_RAIL.sql)
+                .bind(rail_type)
+                .bind(&act.actor)
+                .bind(&act.reason)
+                .bind(fifo)
+                .bind(on_failed)
+                .bind(marks_sending)
+                .fetch_one(connection)
+                .await?)
+        })
+        .await
     }
 
     /// Set the lane's switches; `None` leaves a setting as it is. A dry run is the call itself, rolled back.
@@ -260,18 +290,16 @@ impl Operator {
         record_routine_events: Option<bool>,
         approval_required: Option<bool>,
     ) -> Result<LaneSettings, DbError> {
-        let mut transaction = self.database.begin(Role::Operator).await?;
-        let settings = sqlx::query_as(calls::CONFIGURE_LANE.sql)
-            .bind(&act.actor)
-            .bind(&act.reason)
-            .bind(record_routine_events)
-            .bind(approval_required)
-            .bind(&act.approver)
-            .fetch_one(transaction.connection())
-            .await?;
-        if !act.dry_run {
-            transaction.commit().await?;
-        }
-        Ok(settings)
+        self.change(act, async |connection| {
+            Ok(sqlx::query_as(calls::CONFIGURE_LANE.sql)
+                .bind(&act.actor)
+                .bind(&act.reason)
+                .bind(record_routine_events)
+                .bind(approval_required)
+                .bind(&act.approver)
+                .fetch_one(connection)
+                .await?)
+        })
+        .await
     }
 }
