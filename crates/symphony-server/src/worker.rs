@@ -9,7 +9,7 @@ use symphony::db::Database;
 use symphony::engine::{self, Engine, LaneMetrics, Points, Start};
 use symphony::lanes::events::EventLane;
 use symphony::lanes::payments::{PaymentLane, RailSetup, needs_marks};
-use symphony::lanes::triggers::{Ticker, TriggerLane};
+use symphony::lanes::triggers::{Replies, Ticker, TriggerLane};
 use symphony_connect::email::SmtpListener;
 use tokio::task::JoinHandle;
 
@@ -130,17 +130,26 @@ impl Plan {
         }
         if let Some(plan) = self.triggers {
             let executors = plan.executors(database)?;
+            let replies = Replies::default();
             // Before the first claim: a port that is taken must not cost anybody a lease.
             if config.triggers.http_listen != "off" {
                 let http_listen = &config.triggers.http_listen;
-                workers.apps =
-                    Some(Apps::start(http_listen, database.clone(), listen.clone()).await?);
+                workers.apps = Some(
+                    Apps::start(http_listen, database.clone(), listen.clone(), replies.clone())
+                        .await?,
+                );
             }
             workers.mail = listen_for_mail(config, database).await?;
             workers.ticker = Some(tokio::spawn(Ticker::new(database.executor()).run()));
             let worker_id = engine::new_worker_id(&host);
             let start = Start {
-                lane: TriggerLane::new(database.executor(), worker_id, executors, plan.settings),
+                lane: TriggerLane::new(
+                    database.executor(),
+                    worker_id,
+                    executors,
+                    plan.settings,
+                    replies,
+                ),
                 database: database.clone(),
                 listen,
                 settings: config.worker.engine(),

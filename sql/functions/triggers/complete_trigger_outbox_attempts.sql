@@ -9,22 +9,30 @@
 -- Why      effects are applied here and nowhere else: a crashed or failed script leaves nothing behind, a retried one
 --          applies once. One item a call where there are effects, so that no two calls lock entries in opposite
 --          orders. An effect that is not right is undone with all others of its item, which then fails. What comes
---          after its reply's deadline applies nothing and is FAILED.
+--          after its reply's deadline applies nothing and is FAILED. What ends is written in sets, the rest one by one.
 CREATE OR REPLACE FUNCTION public.complete_trigger_outbox_attempts(
     p_worker_id TEXT, p_ids UUID[], p_lease_tokens UUID[], p_states TEXT[], p_results JSONB[] DEFAULT NULL, p_logs JSONB[] DEFAULT NULL,
     p_effects JSONB[] DEFAULT NULL, p_error_codes TEXT[] DEFAULT NULL, p_error_messages TEXT[] DEFAULT NULL,
     p_latencies_ms INT[] DEFAULT NULL
 ) RETURNS TABLE (item_no INT, result TEXT, attempt_no INT, state public.outbox_attempt_state, error_code TEXT)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
-    v_count   INT := cardinality(p_ids);
-    v_item    public.trigger_outbox_pending;
-    v_state   TEXT;
-    v_code    TEXT;
-    v_message TEXT;
-    v_result  JSONB;
-    v_refused TEXT;
+    v_count    INT := cardinality(p_ids);
+    v_now      TIMESTAMPTZ;
+    v_item     public.trigger_outbox_pending;
+    v_refused  TEXT;
+    -- What ends, in the order given.
+    v_ended    INT[];
+    v_items    public.trigger_outbox_pending[];
+    v_states   TEXT[];
+    v_results  JSONB[];
+    v_logs     JSONB[];
+    v_codes    TEXT[];
+    v_messages TEXT[];
+    v_times    INT[];
+    v_nos      INT[];
 BEGIN
     PERFORM symphony_internal.require_outbox_count('p_ids', coalesce(v_count, 0), 4096);
     PERFORM symphony_internal.require_outbox_id('p_worker_id', p_worker_id);
@@ -39,17 +47,51 @@ BEGIN
     ELSIF v_count > 1 AND EXISTS (SELECT FROM unnest(p_effects) e WHERE e <> '[]') THEN
         RAISE EXCEPTION 'p_effects: complete an item with effects in a call of its own' USING ERRCODE = 'P7005';
     END IF;
-    PERFORM FROM public.apps a WHERE a.id IN (SELECT p.app_id FROM public.trigger_outbox_pending p WHERE p.id = ANY (p_ids))
+    PERFORM FROM public.apps a
+      WHERE a.id = ANY (ARRAY(SELECT DISTINCT p.app_id FROM unnest(p_ids) t(id) JOIN public.trigger_outbox_pending p ON p.id = t.id))
       ORDER BY a.id FOR KEY SHARE;
-    PERFORM FROM public.trigger_outbox_pending p WHERE p.id = ANY (p_ids) ORDER BY p.id FOR UPDATE;
+    PERFORM FROM unnest(p_ids) t(id) JOIN public.trigger_outbox_pending p ON p.id = t.id ORDER BY p.id FOR UPDATE OF p;
+    v_now := clock_timestamp();
+    SELECT array_agg(h.item_no), array_agg(h.item), array_agg(CASE WHEN h.late OR h.state = 'RETRYABLE' THEN 'FAILED' ELSE h.state END),
+           array_agg(CASE WHEN h.late THEN NULL ELSE h.result END), array_agg(h.logs),
+           array_agg(CASE WHEN h.late THEN 'REPLY_DEADLINE' ELSE h.error_code END),
+           array_agg(CASE WHEN h.late THEN 'the answer came after whoever waited for it had gone: nothing of it was applied'
+                          ELSE h.error_message END),
+           array_agg(h.latency_ms)
+      INTO v_ended, v_items, v_states, v_results, v_logs, v_codes, v_messages, v_times
+      FROM (SELECT t.*, p AS item, coalesce(p.reply_deadline_at < v_now, false) AS late, p.attempt_count + 1 >= p.attempts_max AS last
+              FROM unnest(p_ids, p_lease_tokens, p_states, p_results, p_logs, p_error_codes, p_error_messages, p_latencies_ms) WITH ORDINALITY
+                   t(id, lease_token, state, result, logs, error_code, error_message, latency_ms, item_no)
+              JOIN public.trigger_outbox_pending p ON p.id = t.id
+             WHERE p.claimed_by = p_worker_id AND p.lease_token = t.lease_token AND p.lease_expires_at > v_now
+             ORDER BY t.item_no) h
+     WHERE h.state IN ('DISPATCHED', 'FAILED') OR h.state = 'RETRYABLE' AND (h.late OR h.last);
+    IF v_states[1] = 'DISPATCHED' AND p_effects[1] <> '[]' THEN
+        BEGIN
+            PERFORM symphony_internal.apply_trigger_effects(v_items[1], p_effects[1]);
+        EXCEPTION WHEN SQLSTATE 'P7004' OR SQLSTATE 'P7005' OR data_exception OR integrity_constraint_violation THEN
+            GET STACKED DIAGNOSTICS v_refused = MESSAGE_TEXT;
+            v_states := ARRAY['FAILED'];
+            v_codes := ARRAY['EFFECT_REFUSED'];
+            v_messages := ARRAY['nothing of it was applied: ' || v_refused];
+            v_results := NULL;
+        END;
+    END IF;
+    IF v_ended IS NOT NULL THEN
+        DELETE FROM public.trigger_outbox_pending p USING unnest(v_items) i WHERE p.id = i.id;
+        v_nos := symphony_internal.end_triggers(v_items, p_worker_id, v_states, v_results, v_logs, v_codes, v_messages, v_times);
+        RETURN QUERY SELECT t.item_no, 'OK', t.attempt_no, t.state::public.outbox_attempt_state, t.error_code
+                       FROM unnest(v_ended, v_nos, v_states, v_codes) t(item_no, attempt_no, state, error_code);
+    END IF;
     FOR i IN 1 .. v_count LOOP
+        CONTINUE WHEN i = ANY (v_ended);
         item_no := i;
         result := 'OK';
         attempt_no := NULL;
         state := NULL;
         error_code := NULL;
         SELECT p.* INTO v_item FROM public.trigger_outbox_pending p
-         WHERE p.id = p_ids[i] AND p.claimed_by = p_worker_id AND p.lease_token = p_lease_tokens[i] AND p.lease_expires_at > clock_timestamp();
+         WHERE p.id = p_ids[i] AND p.claimed_by = p_worker_id AND p.lease_token = p_lease_tokens[i] AND p.lease_expires_at > v_now;
         IF NOT FOUND THEN
             -- A repeated call is answered as the first. What ended by the repair or with its app was no call of this worker's.
             SELECT a.attempt_no, a.state, a.error_code INTO attempt_no, state, error_code FROM public.trigger_outbox_attempts a
@@ -60,54 +102,20 @@ BEGIN
                 result := CASE WHEN EXISTS (SELECT FROM public.trigger_outbox_attempts a
                                              WHERE a.id = p_ids[i] AND a.state IN ('DISPATCHED', 'FAILED')) THEN 'P7001' ELSE 'P7002' END;
             END IF;
-            RETURN NEXT;
-            CONTINUE;
-        END IF;
-        v_state := p_states[i];
-        v_code := p_error_codes[i];
-        v_message := p_error_messages[i];
-        v_result := p_results[i];
-        IF v_state IS NULL OR v_state NOT IN ('DISPATCHED', 'RETRYABLE', 'FAILED') THEN
+        ELSIF p_states[i] IS DISTINCT FROM 'RETRYABLE' THEN
             result := 'P7003';
-            RETURN NEXT;
-            CONTINUE;
-        END IF;
-        IF v_item.reply_to IS NOT NULL AND clock_timestamp() > v_item.reply_deadline_at THEN
-            v_state := 'FAILED';
-            v_code := 'REPLY_DEADLINE';
-            v_message := 'the answer came after whoever waited for it had gone: nothing of it was applied';
-            v_result := NULL;
-        ELSIF v_state = 'RETRYABLE' AND v_item.attempt_count + 1 >= v_item.attempts_max THEN
-            v_state := 'FAILED';
-        END IF;
-        IF v_state = 'DISPATCHED' AND p_effects[i] IS NOT NULL AND p_effects[i] <> '[]' THEN
-            BEGIN
-                PERFORM symphony_internal.apply_trigger_effects(v_item, p_effects[i]);
-            EXCEPTION WHEN SQLSTATE 'P7004' OR SQLSTATE 'P7005' OR data_exception OR integrity_constraint_violation THEN
-                GET STACKED DIAGNOSTICS v_refused = MESSAGE_TEXT;
-                v_state := 'FAILED';
-                v_code := 'EFFECT_REFUSED';
-                v_message := 'nothing of it was applied: ' || v_refused;
-                v_result := NULL;
-            END;
-        END IF;
-        IF v_state = 'RETRYABLE' THEN
+        ELSE
             attempt_no := coalesce((SELECT max(a.attempt_no) FROM public.trigger_outbox_attempts a WHERE a.id = v_item.id), 0) + 1;
+            state := 'RETRYABLE';
+            error_code := p_error_codes[i];
             INSERT INTO public.trigger_outbox_attempts
                 (id, attempt_no, app_id, source_kind, trigger_id, script_id, root_execution_id, state, error_code, error_message, latency_ms,
                  worker_id, lease_token, claimed_at)
             VALUES (v_item.id, attempt_no, v_item.app_id, v_item.source_kind, v_item.trigger_id, v_item.script_id, v_item.root_execution_id,
-                    'RETRYABLE', left(v_code, 255), left(v_message, 2000), p_latencies_ms[i], p_worker_id, v_item.lease_token, v_item.claimed_at);
+                    state, left(error_code, 255), left(p_error_messages[i], 2000), p_latencies_ms[i], p_worker_id, v_item.lease_token,
+                    v_item.claimed_at);
             PERFORM symphony_internal.reschedule_trigger(v_item);
-        ELSE
-            DELETE FROM public.trigger_outbox_pending p WHERE p.id = v_item.id;
-            PERFORM symphony_internal.end_trigger(v_item, v_state, p_worker_id, v_result, p_logs[i], v_code, v_message, p_latencies_ms[i],
-                                                  v_item.lease_token);
-            attempt_no := (SELECT a.attempt_no FROM public.trigger_outbox_attempts a
-                            WHERE a.id = v_item.id AND a.state IN ('DISPATCHED', 'FAILED'));
         END IF;
-        state := v_state::public.outbox_attempt_state;
-        error_code := v_code;
         RETURN NEXT;
     END LOOP;
 END $$;

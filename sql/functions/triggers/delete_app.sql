@@ -7,7 +7,7 @@
 -- Why      the ledger would otherwise have items that never ended. Its triggers go first: what ends here fires nothing.
 CREATE OR REPLACE FUNCTION public.delete_app(p_app TEXT, p_actor TEXT, p_reason TEXT, p_approver TEXT DEFAULT NULL, p_dry_run BOOLEAN DEFAULT false)
 RETURNS TABLE (app_id UUID, items INT, dry_run BOOLEAN)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_item public.trigger_outbox_pending;
@@ -24,8 +24,8 @@ BEGIN
         DELETE FROM public.triggers t WHERE t.app_id = delete_app.app_id;
         items := 0;
         FOR v_item IN SELECT p.* FROM public.trigger_outbox_pending p WHERE p.app_id = delete_app.app_id ORDER BY p.id FOR UPDATE LOOP
-            PERFORM symphony_internal.end_trigger(v_item, 'FAILED', coalesce(v_item.claimed_by, p_actor), NULL, NULL, 'APP_DELETED',
-                'its app was deleted', NULL, v_item.lease_token);
+            PERFORM symphony_internal.end_triggers(ARRAY[v_item], coalesce(v_item.claimed_by, p_actor), '{FAILED}',
+                p_error_codes => '{APP_DELETED}', p_error_messages => '{"its app was deleted"}');
             items := items + 1;
         END LOOP;
         DELETE FROM public.apps a WHERE a.id = delete_app.app_id;

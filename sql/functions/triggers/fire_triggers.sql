@@ -1,7 +1,7 @@
 -- fire_triggers: something happened in an app; write an item for every trigger that is for it.
 --
 -- Moves    nothing -> pending, for each matching trigger
--- Caller   write_kv, send_message, end_trigger, receive_trigger_email; nobody else may
+-- Caller   write_kv, send_message, end_triggers, receive_trigger_email; nobody else may
 -- Locks    nothing
 -- Refuses  nothing
 -- Why      in the writer's own transaction: what rolls back has fired nothing. Case does not count in addresses.

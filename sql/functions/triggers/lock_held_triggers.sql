@@ -7,7 +7,7 @@
 -- Why      an expired lease is not held any more, even if nobody has taken it yet.
 CREATE OR REPLACE FUNCTION symphony_internal.lock_held_triggers(p_worker_id TEXT, p_ids UUID[], p_lease_tokens UUID[])
 RETURNS SETOF UUID
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 BEGIN
     PERFORM symphony_internal.require_outbox_count('p_ids', coalesce(cardinality(p_ids), 0), 4096);
     PERFORM symphony_internal.require_outbox_id('p_worker_id', p_worker_id);

@@ -38,11 +38,12 @@ BEGIN
     v_item.next_attempt_at := v_item.created_at;
     -- A dead letter stands no deeper than what failed.
     IF p_depth > (SELECT s.depth_max FROM public.trigger_outbox_settings s WHERE s.only_row) AND p_source_kind <> 'dead_letter' THEN
-        PERFORM symphony_internal.end_trigger(v_item, 'FAILED', 'symphony', NULL, NULL, 'TRIGGER_DEPTH_EXCEEDED',
-            format('fired at depth %s: triggers of the app fire each other in a circle, or depth_max is too low', p_depth), NULL, NULL);
+        PERFORM symphony_internal.end_triggers(ARRAY[v_item], 'symphony', '{FAILED}', p_error_codes => '{TRIGGER_DEPTH_EXCEEDED}',
+            p_error_messages => ARRAY[format(
+                'fired at depth %s: triggers of the app fire each other in a circle, or depth_max is too low', p_depth)]);
     ELSIF v_item.script_id IS NULL AND NOT v_email THEN
-        PERFORM symphony_internal.end_trigger(v_item, 'FAILED', 'symphony', NULL, NULL, 'SCRIPT_MISSING',
-            format('the app has no script %s', quote_ident(left(p_script_name, 100))), NULL, NULL);
+        PERFORM symphony_internal.end_triggers(ARRAY[v_item], 'symphony', '{FAILED}', p_error_codes => '{SCRIPT_MISSING}',
+            p_error_messages => ARRAY[format('the app has no script %s', quote_ident(left(p_script_name, 100)))]);
     ELSE
         INSERT INTO public.trigger_outbox_pending SELECT v_item.*;
     END IF;

@@ -9,7 +9,7 @@
 --          somebody waits for is never run twice.
 CREATE OR REPLACE FUNCTION public.repair_trigger_outbox_leases(p_batch_size INT, p_worker_id TEXT)
 RETURNS TABLE (id UUID, worker_id TEXT, failed BOOLEAN)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_item public.trigger_outbox_pending;
@@ -38,8 +38,8 @@ BEGIN
                 jsonb_build_object('lease_token', v_item.lease_token, 'claimed_by', v_item.claimed_by, 'failed', failed));
         IF failed THEN
             DELETE FROM public.trigger_outbox_pending p WHERE p.id = v_item.id;
-            PERFORM symphony_internal.end_trigger(v_item, 'FAILED', v_item.claimed_by, NULL, NULL, 'WORKER_LOST',
-                'the worker was lost while it ran this: nothing of it was applied', NULL, v_item.lease_token);
+            PERFORM symphony_internal.end_triggers(ARRAY[v_item], v_item.claimed_by, '{FAILED}', p_error_codes => '{WORKER_LOST}',
+                p_error_messages => '{"the worker was lost while it ran this: nothing of it was applied"}');
         ELSE
             INSERT INTO public.trigger_outbox_attempts
                 (id, attempt_no, app_id, source_kind, trigger_id, script_id, root_execution_id, state, error_code, error_message, worker_id,
@@ -60,8 +60,8 @@ BEGIN
         worker_id := NULL;
         failed := true;
         DELETE FROM public.trigger_outbox_pending p WHERE p.id = v_item.id;
-        PERFORM symphony_internal.end_trigger(v_item, 'FAILED', p_worker_id, NULL, NULL, 'REPLY_DEADLINE',
-            'nobody ran it before whoever waited for it had gone', NULL, NULL);
+        PERFORM symphony_internal.end_triggers(ARRAY[v_item], p_worker_id, '{FAILED}', p_error_codes => '{REPLY_DEADLINE}',
+            p_error_messages => '{"nobody ran it before whoever waited for it had gone"}');
         RETURN NEXT;
     END LOOP;
 END $$;

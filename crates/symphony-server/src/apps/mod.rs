@@ -56,11 +56,12 @@ struct Served {
 }
 
 impl Apps {
-    /// Serve at an address.
+    /// Serve at an address. Answers of this process's own worker come through `replies`.
     pub async fn start(
         listen: &str,
         database: Database,
         hints: PgConnectOptions,
+        replies: Replies,
     ) -> Result<Self, Failure> {
         let address: SocketAddr = listen.parse().map_err(|_| {
             Failure::new(format!(
@@ -73,8 +74,8 @@ impl Apps {
             ))
         })?;
         let address = listener.local_addr()?;
-        let (replies, filling) = Replies::new(database.executor(), hints);
-        let (entrance, writers) = Entrance::new(&database);
+        let filling = replies.fill(database.executor(), hints);
+        let (entrance, writing) = Entrance::new(database.ingest());
         let served = Arc::new(Served {
             routes: Routes::new(database.executor()),
             database,
@@ -92,8 +93,7 @@ impl Apps {
                 tracing::error!(%error, "the HTTP server of apps ended");
             }
         });
-        let mut tasks = vec![serving, tokio::spawn(filling)];
-        tasks.extend(writers.into_iter().map(tokio::spawn));
+        let tasks = vec![serving, tokio::spawn(filling), tokio::spawn(writing)];
         Ok(Self { address, tasks })
     }
 

@@ -106,7 +106,6 @@ impl TriggersSection {
             settings: TriggerSettings {
                 concurrency_max: self.concurrency_max,
                 timeout_max: Duration::from_secs(self.timeout_max_seconds),
-                ..TriggerSettings::default()
             },
             scripts: self.scripts.clone(),
             fetcher,

@@ -38,6 +38,29 @@ pub struct Fired {
     pub reply_deadline_at: Option<DateTime<Utc>>,
 }
 
+/// What a batch answered about one firing.
+#[derive(sqlx::FromRow)]
+struct FiringRow {
+    id: Option<Uuid>,
+    app_id: Option<Uuid>,
+    reply_deadline_at: Option<DateTime<Utc>>,
+    error_code: Option<String>,
+    error_message: Option<String>,
+}
+
+impl From<FiringRow> for Result<Fired, DbError> {
+    fn from(row: FiringRow) -> Self {
+        let message = row.error_message.unwrap_or_default();
+        match (row.id, row.app_id, row.error_code.as_deref()) {
+            (Some(id), Some(app_id), _) => {
+                Ok(Fired { id, app_id, reply_deadline_at: row.reply_deadline_at })
+            }
+            (_, _, Some("P7007")) => Err(DbError::NoSuchItem { message }),
+            _ => Err(DbError::InvalidArgument { message }),
+        }
+    }
+}
+
 /// What a push changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, sqlx::FromRow)]
 pub struct PushAnswer {
@@ -222,6 +245,29 @@ impl Ingest {
             .await?)
     }
 
+    /// Fire many routes or triggers in a transaction of their own; one answer each, in the order given. One that is
+    /// refused is answered so, and the others are fired.
+    pub async fn fire_many_alone(
+        &self,
+        firings: &[Firing<'_>],
+    ) -> Result<Vec<Result<Fired, DbError>>, DbError> {
+        let rows: Vec<FiringRow> = self
+            .alone(async |connection| {
+                Ok(sqlx::query_as(calls::ENQUEUE_TRIGGERS.sql)
+                    .bind(firings.iter().map(|f| f.app).collect::<Vec<_>>())
+                    .bind(firings.iter().map(|f| f.source_kind).collect::<Vec<_>>())
+                    .bind(firings.iter().map(|f| f.trigger_id).collect::<Vec<_>>())
+                    .bind(firings.iter().map(|f| Json(f.payload)).collect::<Vec<_>>())
+                    .bind(firings.iter().map(|f| f.origin_principal).collect::<Vec<_>>())
+                    .bind(firings.iter().map(|f| f.reply.map(|(name, _)| name)).collect::<Vec<_>>())
+                    .bind(firings.iter().map(|f| f.reply.map(|(_, ms)| ms)).collect::<Vec<_>>())
+                    .fetch_all(connection)
+                    .await?)
+            })
+            .await?;
+        Ok(rows.into_iter().map(Into::into).collect())
+    }
+
     /// Fire one route or trigger in a transaction of its own.
     pub async fn fire_alone(&self, firing: &Firing<'_>) -> Result<Fired, DbError> {
         self.alone(async |connection| Self::fire(connection, firing).await).await
@@ -313,7 +359,7 @@ impl Ingest {
 impl Executor {
     /// The routes of an app; `None` if there is no such app.
     pub async fn routes(&self, app: &str) -> Result<Option<Vec<RouteRow>>, DbError> {
-        self.call(async |connection| {
+        self.call_repeatable(async |connection| {
             let known: Option<(Uuid,)> =
                 sqlx::query_as("SELECT id FROM public.apps WHERE name = $1")
                     .bind(app)
@@ -335,7 +381,7 @@ impl Executor {
 
     /// Those of these replies that have been written.
     pub async fn replies(&self, names: &[Uuid]) -> Result<Vec<ReplyRow>, DbError> {
-        self.call(async |connection| {
+        self.call_repeatable(async |connection| {
             Ok(sqlx::query_as(
                 "SELECT reply_to, id, state = 'DISPATCHED' AS dispatched, result, error_code \
                    FROM public.trigger_outbox_executions WHERE reply_to = ANY ($1)",

@@ -191,9 +191,9 @@ calls! {
         -> "text",
         "SELECT public.symphony_fingerprint()";
     CLAIM_TRIGGERS = "claim_trigger_outbox_batch"
-        ("p_batch_size integer, p_worker_id text, p_lease_seconds integer, p_app_items_max integer DEFAULT NULL::integer")
+        ("p_batch_size integer, p_worker_id text, p_lease_seconds integer, p_app_items_max integer DEFAULT NULL::integer, p_apps uuid[] DEFAULT NULL::uuid[], p_apps_held integer[] DEFAULT NULL::integer[]")
         -> "TABLE(id uuid, lease_token uuid, app_id uuid, source_kind text, trigger_id uuid, script_id uuid, reply_to uuid, payload jsonb, origin_principal uuid, principal uuid, trigger_depth integer, root_execution_id uuid, attempt_count integer, next_attempt_at timestamp with time zone, created_at timestamp with time zone)",
-        "SELECT * FROM public.claim_trigger_outbox_batch(p_batch_size => $1, p_worker_id => $2, p_lease_seconds => $3, p_app_items_max => $4)";
+        "SELECT * FROM public.claim_trigger_outbox_batch(p_batch_size => $1, p_worker_id => $2, p_lease_seconds => $3, p_app_items_max => $4, p_apps => $5, p_apps_held => $6)";
     COMPLETE_TRIGGERS = "complete_trigger_outbox_attempts"
         ("p_worker_id text, p_ids uuid[], p_lease_tokens uuid[], p_states text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_logs jsonb[] DEFAULT NULL::jsonb[], p_effects jsonb[] DEFAULT NULL::jsonb[], p_error_codes text[] DEFAULT NULL::text[], p_error_messages text[] DEFAULT NULL::text[], p_latencies_ms integer[] DEFAULT NULL::integer[]")
         -> "TABLE(item_no integer, result text, attempt_no integer, state outbox_attempt_state, error_code text)",
@@ -210,6 +210,10 @@ calls! {
         ("p_app text, p_source_kind text, p_trigger_id uuid, p_payload jsonb, p_origin_principal uuid DEFAULT NULL::uuid, p_reply_to uuid DEFAULT NULL::uuid, p_wait_ms integer DEFAULT NULL::integer")
         -> "TABLE(id uuid, app_id uuid, reply_deadline_at timestamp with time zone)",
         "SELECT * FROM public.enqueue_trigger_outbox(p_app => $1, p_source_kind => $2, p_trigger_id => $3, p_payload => $4, p_origin_principal => $5, p_reply_to => $6, p_wait_ms => $7)";
+    ENQUEUE_TRIGGERS = "enqueue_trigger_outbox_batch"
+        ("p_apps text[], p_source_kinds text[], p_trigger_ids uuid[], p_payloads jsonb[], p_origin_principals uuid[] DEFAULT NULL::uuid[], p_reply_tos uuid[] DEFAULT NULL::uuid[], p_waits_ms integer[] DEFAULT NULL::integer[]")
+        -> "TABLE(item_no integer, id uuid, app_id uuid, reply_deadline_at timestamp with time zone, error_code text, error_message text)",
+        "SELECT * FROM public.enqueue_trigger_outbox_batch(p_apps => $1, p_source_kinds => $2, p_trigger_ids => $3, p_payloads => $4, p_origin_principals => $5, p_reply_tos => $6, p_waits_ms => $7) ORDER BY item_no";
     FIRE_CRON_TICK = "fire_cron_tick"
         ("p_trigger_id uuid, p_tick_at timestamp with time zone, p_next_tick_at timestamp with time zone, p_fire boolean DEFAULT true")
         -> "boolean",

@@ -234,6 +234,22 @@ impl Executor {
             .await
     }
 
+    /// The same for reads, and for calls that may be repeated whatever became of the first: a claim (its leases
+    /// expire), a completion (it finds its own rows), a renewal.
+    pub(super) async fn call_repeatable<T>(
+        &self,
+        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, DbError>,
+    ) -> Result<T, DbError> {
+        self.database
+            .in_time(async {
+                let mut transaction = self.database.begin(Role::Executor).await?;
+                let answer = work(transaction.connection()).await?;
+                transaction.commit_repeatable().await?;
+                Ok(answer)
+            })
+            .await
+    }
+
     /// Lease the next due items.
     pub async fn claim(&self, request: &ClaimRequest<'_>) -> Result<Claim, DbError> {
         self.call(async |connection| {

@@ -60,6 +60,17 @@ impl ClaimedTrigger {
     }
 }
 
+/// How much of one app a worker has at once.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AppLimit {
+    /// At most this much.
+    pub items_max: i32,
+    /// Of these apps it has something already,
+    pub apps: Vec<Uuid>,
+    /// so much of each.
+    pub held: Vec<i32>,
+}
+
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TriggerState {
@@ -86,6 +97,8 @@ impl TriggerState {
 pub struct TriggerOutcome {
     /// The lease of its item.
     pub lease: TriggerLease,
+    /// Somebody waits for it under this name.
+    pub reply_to: Option<Uuid>,
     /// How it ended.
     pub state: TriggerState,
     /// What it answered.
@@ -107,6 +120,7 @@ impl TriggerOutcome {
     pub fn new(lease: TriggerLease, state: TriggerState) -> Self {
         Self {
             lease,
+            reply_to: None,
             state,
             result: None,
             logs: None,
@@ -180,20 +194,22 @@ fn json(value: Option<&RawValue>) -> Option<Json<&RawValue>> {
 }
 
 impl Executor {
-    /// Lease the next due items, a share for every app; of one app at most `app_items_max`.
+    /// Lease the next due items, a share for every app.
     pub async fn claim_triggers(
         &self,
         worker_id: &str,
         items_max: i32,
         lease_seconds: i32,
-        app_items_max: Option<i32>,
+        limit: Option<&AppLimit>,
     ) -> Result<Vec<ClaimedTrigger>, DbError> {
-        self.call(async |connection| {
+        self.call_repeatable(async |connection| {
             Ok(sqlx::query_as(calls::CLAIM_TRIGGERS.sql)
                 .bind(items_max)
                 .bind(worker_id)
                 .bind(lease_seconds)
-                .bind(app_items_max)
+                .bind(limit.map(|limit| limit.items_max))
+                .bind(limit.map(|limit| &limit.apps))
+                .bind(limit.map(|limit| &limit.held))
                 .fetch_all(connection)
                 .await?)
         })
@@ -207,7 +223,7 @@ impl Executor {
         outcomes: &[&TriggerOutcome],
     ) -> Result<Vec<TriggerRecorded>, DbError> {
         let rows: Vec<(String, Option<String>, Option<String>)> = self
-            .call(async |connection| {
+            .call_repeatable(async |connection| {
                 Ok(sqlx::query_as(calls::COMPLETE_TRIGGERS.sql)
                     .bind(worker_id)
                     .bind(outcomes.iter().map(|o| o.lease.id).collect::<Vec<_>>())
@@ -252,7 +268,7 @@ impl Executor {
         lease_seconds: i32,
     ) -> Result<Vec<bool>, DbError> {
         let rows: Vec<(Uuid, bool)> = self
-            .call(async |connection| {
+            .call_repeatable(async |connection| {
                 Ok(sqlx::query_as(calls::RENEW_TRIGGERS.sql)
                     .bind(worker_id)
                     .bind(ids(leases))
@@ -324,7 +340,7 @@ impl Executor {
 
     /// A script's version; `None` if its app is gone.
     pub async fn script(&self, script_id: Uuid) -> Result<Option<ScriptRow>, DbError> {
-        self.call(async |connection| {
+        self.call_repeatable(async |connection| {
             Ok(sqlx::query_as(
                 "SELECT a.name AS app, s.name, s.source, s.url, s.timeout_ms \
                    FROM public.scripts s JOIN public.apps a ON a.id = s.app_id WHERE s.id = $1",
@@ -339,7 +355,7 @@ impl Executor {
     /// An entry of an app, as a script reads it.
     pub async fn kv_get(&self, app_id: Uuid, key: &str) -> Result<Option<Box<RawValue>>, DbError> {
         let value: Option<(Json<Box<RawValue>>,)> = self
-            .call(async |connection| {
+            .call_repeatable(async |connection| {
                 Ok(sqlx::query_as(
                     "SELECT value FROM public.kv_entries WHERE app_id = $1 AND key = $2",
                 )
@@ -359,7 +375,7 @@ impl Executor {
         prefix: &str,
         keys_max: i64,
     ) -> Result<Vec<String>, DbError> {
-        self.call(async |connection| {
+        self.call_repeatable(async |connection| {
             Ok(sqlx::query_scalar(
                 "SELECT key FROM public.kv_entries WHERE app_id = $1 AND key >= $2 AND starts_with(key, $2) \
                   ORDER BY key LIMIT $3",
@@ -375,7 +391,7 @@ impl Executor {
 
     /// Cron triggers whose time has come, and those whose clock was never set.
     pub async fn due_ticks(&self, ticks_max: i64) -> Result<Vec<DueTick>, DbError> {
-        self.call(async |connection| {
+        self.call_repeatable(async |connection| {
             Ok(sqlx::query_as(
                 "SELECT c.trigger_id, t.filter AS expression, t.time_zone, t.catch_up, c.next_tick_at AS tick_at, \
                         clock_timestamp() AS now \
@@ -431,13 +447,9 @@ impl ReplyListener {
         Ok(Self { listener })
     }
 
-    /// The next reply's name; `None` if the connection was lost and some may have been missed.
-    pub async fn next(&mut self) -> Result<Option<Uuid>, DbError> {
-        loop {
-            let Some(heard) = self.listener.try_recv().await? else { return Ok(None) };
-            if let Ok(reply_to) = heard.payload().parse() {
-                return Ok(Some(reply_to));
-            }
-        }
+    /// The names of the next replies; `None` if the connection was lost and some may have been missed.
+    pub async fn next(&mut self) -> Result<Option<Vec<Uuid>>, DbError> {
+        let Some(heard) = self.listener.try_recv().await? else { return Ok(None) };
+        Ok(Some(heard.payload().split(',').filter_map(|name| name.parse().ok()).collect()))
     }
 }

@@ -68,6 +68,12 @@ pub trait Lane: Send + Sync + 'static {
     /// The lease of an outcome.
     fn lease_of(done: &Self::Done) -> Self::Lease;
 
+    /// Told by the lane itself when it would claim what it did not want before. Nobody commits anything then, so no
+    /// hint comes. For lanes with one group.
+    fn nudge(&self) -> Option<&Notify> {
+        None
+    }
+
     /// How many items a piece of work stands for, for metrics.
     fn items(_work: &Self::Work) -> usize {
         1

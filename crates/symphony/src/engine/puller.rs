@@ -168,6 +168,7 @@ async fn wait_for_a_reason<L: Lane>(shared: &Shared<L>, group: &GroupState, pace
             biased;
             () = tokio::time::sleep_until(pacer.wakes_at().into()) => return,
             () = group.successor.notified() => pacer.successor(Instant::now()),
+            () = nudged(shared.lane.nudge()) => pacer.successor(Instant::now()),
             () = group.hint.notified() => {
                 let before = pacer.wakes_at();
                 pacer.hint(Instant::now(), group.doorman.load(Ordering::Acquire), jitter());
@@ -176,6 +177,13 @@ async fn wait_for_a_reason<L: Lane>(shared: &Shared<L>, group: &GroupState, pace
                 }
             }
         }
+    }
+}
+
+async fn nudged(nudge: Option<&Notify>) {
+    match nudge {
+        Some(nudge) => nudge.notified().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -17,6 +17,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
+use super::patience::Calculation;
 use super::shared::Shared;
 use crate::executors::fetcher::{Call, Fetcher, send};
 use crate::executors::output::{
@@ -58,6 +59,7 @@ pub(super) struct Host {
     pub(super) deadline: Instant,
     pub(super) shared: Arc<Shared>,
     pub(super) stop: Rc<Cell<Option<Stop>>>,
+    pub(super) calculation: Rc<Calculation>,
     pub(super) effects: Effects,
     /// What this run wrote, over what the store has: `None` was deleted.
     pub(super) own: BTreeMap<String, Option<Box<RawValue>>>,
@@ -199,6 +201,7 @@ impl Host {
 
     /// Wait on this thread, which is the script's own, and no longer than the run.
     fn wait<T>(&self, work: impl Future<Output = T>) -> Result<T, Refusal> {
+        self.calculation.rest();
         let in_time = async {
             // Also when the caller has gone: nobody would use the answer.
             tokio::select! {

@@ -27,5 +27,7 @@ pub(super) fn module<'js>(ctx: &Ctx<'js>) -> Result<Module<'js, Declared>, Error
 /// In a runtime of its own: a script's could be short of memory.
 fn compile() -> Result<Vec<u8>, Error> {
     let context = Context::full(&Runtime::new()?)?;
-    context.with(|ctx| Module::declare(ctx, NAME, SOURCE)?.write(WriteOptions::default()))
+    // Nobody asks where in the prelude an error was thrown.
+    let options = WriteOptions { strip_source: true, strip_debug: true, ..WriteOptions::default() };
+    context.with(|ctx| Module::declare(ctx, NAME, SOURCE)?.write(options))
 }

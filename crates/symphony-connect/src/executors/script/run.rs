@@ -4,7 +4,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rquickjs::loader::{ImportAttributes, Loader, Resolver};
 use rquickjs::module::Declared;
@@ -16,6 +15,7 @@ use tokio::time::Instant;
 
 use super::ScriptSettings;
 use super::host::{Host, Refusal, Stop, Thrown};
+use super::patience::{Calculation, Patience, Turns};
 use super::prelude;
 use super::shared::Shared;
 use crate::executors::output::{Effects, storable};
@@ -23,10 +23,6 @@ use crate::executors::{Fetcher, failed, request_text};
 
 /// What stack traces call the script.
 const SCRIPT_FILE: &str = "script.js";
-/// After this long, a run's thread is a lower priority than everything else in the process: whoever calculates for long
-/// does not slow down neighbours who do not.
-const FOREGROUND: Duration = Duration::from_millis(10);
-const BACKGROUND_NICE: i32 = 19;
 const NO_IMPORTS: &str = "scripts cannot import: everything must be in one file";
 const NO_HANDLER: &str = "the script has no handler: write export default function (request) { … }";
 const NO_MEMORY: &str = "the script needs more memory than it may have";
@@ -42,6 +38,8 @@ pub(super) struct Job {
     pub(super) runtime: Handle,
     pub(super) deadline: Instant,
     pub(super) shared: Arc<Shared>,
+    pub(super) patience: Arc<Patience>,
+    pub(super) turns: Arc<Turns>,
 }
 
 /// The answer, and what is to be done with it: nothing, unless it is a value.
@@ -49,6 +47,18 @@ pub(super) type Ending = (Outcome, Vec<Effect>);
 
 /// Run, tell how it ended, and only then clean up, which takes a while for a large heap.
 pub(super) fn run(job: &Job, tell: impl FnOnce(Ending)) {
+    let (patience, turns) = (Arc::clone(&job.patience), Arc::clone(&job.turns));
+    let deadline = job.deadline.into_std();
+    // Over when the memory is free.
+    let calculation =
+        Rc::new(Calculation::start(patience, turns, deadline, Arc::clone(&job.shared)));
+    run_in(job, &calculation, |ending| {
+        tell(ending);
+        calculation.clean_up();
+    });
+}
+
+fn run_in(job: &Job, calculation: &Rc<Calculation>, tell: impl FnOnce(Ending)) {
     let stop = Rc::new(Cell::new(None));
     let unavailable =
         |_: Error| (failed("EXECUTOR_ERROR", "no engine could be made", true), Vec::new());
@@ -61,13 +71,10 @@ pub(super) fn run(job: &Job, tell: impl FnOnce(Ending)) {
     runtime.set_loader(NoImports, NoImports);
     let (deadline, shared, over) =
         (job.deadline.into_std(), Arc::clone(&job.shared), Rc::clone(&stop));
-    let mut background_at = Some(std::time::Instant::now() + FOREGROUND);
+    let going = Rc::clone(calculation);
     runtime.set_interrupt_handler(Some(Box::new(move || {
+        going.go_on();
         let now = std::time::Instant::now();
-        if background_at.take_if(|at| now >= *at).is_some() {
-            // Of this thread alone, which ends with the run. Where it is not allowed, all stays as it is.
-            let _refused = rustix::process::setpriority_process(None, BACKGROUND_NICE);
-        }
         let stop = over
             .take()
             .or_else(|| (now >= deadline || shared.is_given_up()).then_some(Stop::TimedOut));
@@ -77,7 +84,8 @@ pub(super) fn run(job: &Job, tell: impl FnOnce(Ending)) {
     })));
     match Context::full(&runtime) {
         Ok(context) => {
-            let (outcome, effects) = context.with(|ctx| Run::new(job, ctx, stop).ending());
+            let (outcome, effects) =
+                context.with(|ctx| Run::new(job, ctx, stop, calculation).ending());
             tell((with_hindsight(outcome, &runtime, job), effects));
         }
         Err(error) => tell(unavailable(error)),
@@ -118,7 +126,12 @@ enum Ended {
 }
 
 impl<'a, 'js> Run<'a, 'js> {
-    fn new(job: &'a Job, ctx: Ctx<'js>, stop: Rc<Cell<Option<Stop>>>) -> Self {
+    fn new(
+        job: &'a Job,
+        ctx: Ctx<'js>,
+        stop: Rc<Cell<Option<Stop>>>,
+        calculation: &Rc<Calculation>,
+    ) -> Self {
         let host = Host {
             app_id: job.request.app_id,
             store: Arc::clone(&job.store),
@@ -127,6 +140,7 @@ impl<'a, 'js> Run<'a, 'js> {
             deadline: job.deadline,
             shared: Arc::clone(&job.shared),
             stop: Rc::clone(&stop),
+            calculation: Rc::clone(calculation),
             effects: Effects::new(job.settings.output),
             own: BTreeMap::new(),
             fetches_left: job.settings.fetches_max,

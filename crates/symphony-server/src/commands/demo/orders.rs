@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sqlx::postgres::PgConnectOptions;
 use symphony::db::Database;
+use symphony::lanes::triggers::Replies;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
@@ -80,7 +81,8 @@ impl Shop {
             .map_err(|error| Failure::new(format!("cannot write {}: {error}", folder.display())))?;
         app::push(&database.operator(), &folder, PERSON).await?;
         let mail = MailCatcher::start(Box::new(|_, _| {})).await?;
-        let apps = Apps::start("127.0.0.1:0", database.clone(), listen.clone()).await?;
+        let apps = Apps::start("127.0.0.1:0", database.clone(), listen.clone(), Replies::default())
+            .await?;
         Ok(Self { apps, mail })
     }
 

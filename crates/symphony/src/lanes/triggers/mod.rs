@@ -1,6 +1,7 @@
 //! The trigger lane: requests, changes, ticks and messages become rows of one shape, and rows become runs of scripts.
 //!
 //! - [`executor`]: what runs scripts; adapters are in `symphony-connect`.
+//! - `shares.rs`: how much of each app is under way.
 //! - `cron.rs`: when a trigger is due, and who fires it.
 //! - `replies.rs`: whoever waits for an answer, and how it reaches them.
 //!
@@ -10,12 +11,14 @@
 mod cron;
 pub mod executor;
 mod replies;
+mod shares;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::value::{RawValue, to_raw_value};
+use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::db::{
@@ -29,6 +32,7 @@ use crate::engine::{
 pub use cron::{BadSchedule, Schedule, Ticker};
 use executor::{Execution, Executor, Mailer, Outcome, Request};
 pub use replies::{Awaited, Replies, Reply};
+use shares::{Share, Shares};
 
 /// How many scripts' sources a worker keeps.
 const SCRIPTS_KEPT_MAX: usize = 1_000;
@@ -40,15 +44,13 @@ const EXECUTOR_GRACE: Duration = Duration::from_millis(500);
 pub struct TriggerSettings {
     /// At most this many runs at once.
     pub concurrency_max: usize,
-    /// Of one app, at most this many claimed at once: a neighbour's backlog is not everybody's.
-    pub app_items_max: Option<usize>,
     /// The longest a script may run, whatever its own limit.
     pub timeout_max: Duration,
 }
 
 impl Default for TriggerSettings {
     fn default() -> Self {
-        Self { concurrency_max: 64, app_items_max: None, timeout_max: Duration::from_secs(30) }
+        Self { concurrency_max: 128, timeout_max: Duration::from_secs(30) }
     }
 }
 
@@ -87,24 +89,36 @@ struct Script {
     timeout: Duration,
 }
 
+/// An item, waiting for its turn or running.
+#[derive(Debug)]
+pub struct Underway {
+    item: ClaimedTrigger,
+    _share: Share,
+}
+
 /// Runs scripts.
 pub struct TriggerLane {
     work: Work,
     worker_id: String,
     executors: Executors,
     settings: TriggerSettings,
+    replies: Replies,
+    shares: Shares,
     scripts: Mutex<HashMap<Uuid, Arc<Script>>>,
 }
 
 impl TriggerLane {
-    /// A lane with these executors.
+    /// A lane with these executors. `replies` are those this process itself waits for.
     pub fn new(
         work: Work,
         worker_id: String,
         executors: Executors,
         settings: TriggerSettings,
+        replies: Replies,
     ) -> Self {
-        Self { work, worker_id, executors, settings, scripts: Mutex::default() }
+        // Of an app at most half of what the worker may hold: room for others stays.
+        let shares = Shares::new(settings.group().held_items_max() / 2);
+        Self { work, worker_id, executors, settings, replies, shares, scripts: Mutex::default() }
     }
 
     /// A script's version never changes, so it is read once.
@@ -128,6 +142,17 @@ impl TriggerLane {
         }
         kept.insert(script_id, script.clone());
         Ok(Some(script))
+    }
+
+    /// Tell whoever waits in this process what the ledger now says; a failure is read from there.
+    fn answer(&self, outcome: &TriggerOutcome, recorded: &TriggerRecorded) {
+        let answered =
+            TriggerRecorded::Recorded { state: TriggerState::Dispatched, error_code: None };
+        if *recorded == answered
+            && let (Some(name), Some(result)) = (outcome.reply_to, &outcome.result)
+        {
+            self.replies.answered(name, outcome.lease.id, result);
+        }
     }
 
     async fn run(
@@ -203,7 +228,7 @@ fn failed(code: &'static str, message: &str, retryable: bool) -> Execution {
 }
 
 /// A run's end as the ledger writes it.
-fn outcome_of(lease: TriggerLease, execution: Execution, took: Duration) -> TriggerOutcome {
+fn outcome_of(item: &ClaimedTrigger, execution: Execution, took: Duration) -> TriggerOutcome {
     let Execution { outcome, logs, effects } = execution;
     let (state, result, error_code, error_message) = match outcome {
         Outcome::Value(value) => (TriggerState::Dispatched, Some(value), None, None),
@@ -220,7 +245,8 @@ fn outcome_of(lease: TriggerLease, execution: Execution, took: Duration) -> Trig
     };
     let as_json = |value: serde_json::Result<Box<RawValue>>| value.ok();
     TriggerOutcome {
-        lease,
+        lease: item.lease(),
+        reply_to: item.reply_to,
         state,
         result,
         logs: (!logs.is_empty()).then(|| as_json(to_raw_value(&logs))).flatten(),
@@ -234,7 +260,7 @@ fn outcome_of(lease: TriggerLease, execution: Execution, took: Duration) -> Trig
 }
 
 impl Lane for TriggerLane {
-    type Work = ClaimedTrigger;
+    type Work = Underway;
     type Lease = TriggerLease;
     type Done = TriggerOutcome;
 
@@ -254,40 +280,49 @@ impl Lane for TriggerLane {
         vec![self.settings.group()]
     }
 
-    fn lease(work: &ClaimedTrigger) -> TriggerLease {
-        work.lease()
+    fn nudge(&self) -> Option<&Notify> {
+        Some(self.shares.room())
+    }
+
+    fn lease(work: &Underway) -> TriggerLease {
+        work.item.lease()
     }
 
     fn lease_of(done: &TriggerOutcome) -> TriggerLease {
         done.lease
     }
 
-    async fn claim(&self, ask: &Ask<'_>) -> Result<Claimed<ClaimedTrigger>, DbError> {
+    async fn claim(&self, ask: &Ask<'_>) -> Result<Claimed<Underway>, DbError> {
         let whole = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
-        let works = self
+        let limit = self.shares.limit();
+        let claimed = self
             .work
             .claim_triggers(
                 &self.worker_id,
                 whole(ask.items_max),
                 i32::try_from(ask.lease.as_secs()).unwrap_or(i32::MAX),
-                self.settings.app_items_max.map(whole),
+                Some(&limit),
             )
             .await?;
+        let shares = self.shares.take(&limit, claimed.iter().map(|item| item.app_id));
+        let works = claimed.into_iter().zip(shares);
+        let works = works.map(|(item, share)| Underway { item, _share: share }).collect();
         Ok(Claimed { works, through: None })
     }
 
-    async fn dispatch(&self, item: &ClaimedTrigger, hold: &Hold) -> Dispatched<TriggerOutcome> {
+    async fn dispatch(&self, work: &Underway, hold: &Hold) -> Dispatched<TriggerOutcome> {
+        let item = &work.item;
         let started = Instant::now();
         match self.run(item, hold).await {
             Ok(execution) => Dispatched::Done {
-                done: outcome_of(item.lease(), execution, started.elapsed()),
+                done: outcome_of(item, execution, started.elapsed()),
                 trouble: false,
             },
             Err(unsent) => Dispatched::Unsent(unsent),
         }
     }
 
-    fn interrupted(&self, item: &ClaimedTrigger, why: Interruption) -> TriggerOutcome {
+    fn interrupted(&self, work: &Underway, why: Interruption) -> TriggerOutcome {
         let (code, message) = match why {
             Interruption::Panicked => ("PANIC", "the executor panicked: nothing of it was applied"),
             Interruption::Shutdown => {
@@ -297,7 +332,7 @@ impl Lane for TriggerLane {
         TriggerOutcome {
             error_code: Some(code.to_owned()),
             error_message: Some(message.to_owned()),
-            ..TriggerOutcome::new(item.lease(), TriggerState::Retryable)
+            ..TriggerOutcome::new(work.item.lease(), TriggerState::Retryable)
         }
     }
 
@@ -312,7 +347,8 @@ impl Lane for TriggerLane {
             let outcomes: Vec<&TriggerOutcome> =
                 indexes.iter().filter_map(|index| done.get(*index)).collect();
             let recorded = self.work.complete_triggers(&self.worker_id, &outcomes).await?;
-            for (index, recorded) in indexes.into_iter().zip(recorded) {
+            for ((index, outcome), recorded) in indexes.into_iter().zip(outcomes).zip(recorded) {
+                self.answer(outcome, &recorded);
                 if let Some(answer) = answers.get_mut(index) {
                     *answer = account(&recorded);
                 }

@@ -1,5 +1,8 @@
 //! Whoever waits for an answer: a oneshot under a fresh name. The wake-up carries only the name, from whichever process
 //! ran the script; the answer is read from the execution. A waiting client costs no thread and no connection.
+//!
+//! Where the process that waits has also run the script, it knows the answer once that is committed, and nobody reads it
+//! back: most answers go this way, because whoever takes a request is the first to hear of it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,7 +32,7 @@ pub struct Reply {
 type Waiting = Arc<Mutex<HashMap<Uuid, oneshot::Sender<Reply>>>>;
 
 /// The answers this process waits for.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Replies {
     waiting: Waiting,
 }
@@ -57,14 +60,22 @@ impl Drop for Awaited {
 }
 
 impl Replies {
-    /// An inbox, and what fills it: run that beside.
-    pub fn new(
+    /// Hear of answers from other processes: run this beside.
+    pub fn fill(
+        &self,
         executor: Executor,
         listen: PgConnectOptions,
-    ) -> (Self, impl Future<Output = ()> + Send) {
-        let replies = Self { waiting: Waiting::default() };
-        let filling = fill(replies.waiting.clone(), executor, listen);
-        (replies, filling)
+    ) -> impl Future<Output = ()> + Send + use<> {
+        fill(self.waiting.clone(), executor, listen)
+    }
+
+    /// An answer that was committed here. Whoever waits elsewhere reads it.
+    pub(super) fn answered(&self, name: Uuid, execution_id: Uuid, answer: &RawValue) {
+        // Whoever waited may have gone.
+        drop(
+            take(&self.waiting, name)
+                .map(|sender| sender.send(Reply { execution_id, answer: Ok(answer.to_owned()) })),
+        );
     }
 
     /// Take a place before the row is written.
@@ -101,7 +112,7 @@ async fn fill_once(
     loop {
         let mut names = match tokio::time::timeout(LOOK_EVERY, listener.next()).await {
             Ok(heard) => match heard? {
-                Some(name) => vec![name],
+                Some(names) => names,
                 None => return Ok(()),
             },
             Err(_elapsed) => everybody(waiting),
@@ -111,12 +122,16 @@ async fn fill_once(
             && let Ok(heard) = tokio::time::timeout(Duration::ZERO, listener.next()).await
         {
             match heard? {
-                Some(name) => names.push(name),
+                Some(more) => names.extend(more),
                 None => return Ok(()),
             }
         }
         deliver(waiting, executor, &names).await?;
     }
+}
+
+fn take(waiting: &Waiting, name: Uuid) -> Option<oneshot::Sender<Reply>> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&name)
 }
 
 fn everybody(waiting: &Waiting) -> Vec<Uuid> {
@@ -133,15 +148,14 @@ async fn deliver(waiting: &Waiting, executor: &Executor, names: &[Uuid]) -> Resu
         return Ok(());
     }
     for row in executor.replies(&ours).await? {
-        let sender = waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&row.reply_to);
         let answer = match (row.dispatched, row.result) {
             (true, Some(result)) => Ok(result.0),
             (_, _) => Err(row.error_code.unwrap_or_else(|| "FAILED".to_owned())),
         };
-        if let Some(sender) = sender {
-            // Whoever waited may have gone.
-            drop(sender.send(Reply { execution_id: row.id, answer }));
-        }
+        drop(
+            take(waiting, row.reply_to)
+                .map(|sender| sender.send(Reply { execution_id: row.id, answer })),
+        );
     }
     Ok(())
 }
