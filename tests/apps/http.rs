@@ -149,3 +149,35 @@ async fn a_script_that_fails_or_takes_too_long_is_an_error_and_leaves_nothing() 
     assert_eq!(db.count("kv_entries").await, 0);
     platform.stop().await;
 }
+
+#[tokio::test]
+async fn one_apps_slow_scripts_do_not_keep_a_neighbours_from_being_claimed() {
+    let db = TestDb::new().await;
+    let slow =
+        json!({ "name": "s", "source": "export default () => { for (;;); }", "timeoutMs": 4_000 });
+    let mut later = route("POST", "/later", "s");
+    later["mode"] = json!("async");
+    db.push("slow", &json!({ "scripts": [slow], "routes": [later] })).await;
+    let mut quick = route("POST", "/n", "s");
+    quick["waitMs"] = json!(2_000);
+    db.push(
+        "quick",
+        &json!({ "scripts": [script("s", "export default r => r.payload.body")], "routes": [quick] }),
+    )
+    .await;
+    // Four runs at once, and eight held: fewer than what the slow app has. It gets half of the four.
+    let platform = Platform::start_with(&db, "concurrency_max = 4").await;
+    let address = platform.http();
+    for _ in 0..12 {
+        let answer = request(address, "POST", "/apps/slow/later", "{}").await.unwrap();
+        assert_eq!(answer.status, 202, "{}", answer.body);
+    }
+    until("the slow app has all it may have", async || {
+        db.count("trigger_outbox_pending WHERE lease_token IS NOT NULL").await == 2
+    })
+    .await;
+    let answer = request(address, "POST", "/apps/quick/n", "7").await.unwrap();
+    assert_eq!((answer.status, answer.body.as_str()), (200, "7"));
+    assert_eq!(db.count("trigger_outbox_executions WHERE app_name = 'slow'").await, 0);
+    platform.stop().await;
+}

@@ -1,6 +1,7 @@
 //! The trigger lane in the database: what a push accepts, what fires what, and what a completion applies.
 
 mod apps;
+mod batches;
 mod cron;
 mod effects;
 mod fan_out;

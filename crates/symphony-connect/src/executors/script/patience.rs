@@ -19,11 +19,9 @@ const MOST_MICROS: u32 = 10_000;
 /// A few times what a short run takes.
 const LEAST_MICROS: u32 = 1_250;
 /// How long a turn lasts, if the engine asks.
-const TURN: Duration = Duration::from_millis(2);
+const TURN: Duration = Duration::from_millis(5);
 /// So long after the last short run, long ones need not make room for others.
 const QUIET: Duration = Duration::from_millis(20);
-/// How many times longer than the turn before it a pause is.
-const PAUSE_TURNS: u32 = 3;
 /// A turn that lasts longer counts as over.
 const TURN_MAX: Duration = Duration::from_millis(100);
 /// How often whoever waits for a turn asks whether anybody still wants to know.
@@ -114,7 +112,7 @@ impl Turns {
         }
     }
 
-    /// While short runs come, a turn is followed by a pause.
+    /// While short runs come, a turn is followed by a pause, twice as long as itself.
     fn give(&self, own: u64) {
         let mut state = self.state();
         let now = Instant::now();
@@ -123,7 +121,7 @@ impl Turns {
         let short_runs_come =
             state.last_short_run.is_some_and(|at| now.saturating_duration_since(at) < QUIET);
         if let Some(since) = since.filter(|_| short_runs_come) {
-            state.closed_until = now + now.saturating_duration_since(since) * PAUSE_TURNS;
+            state.closed_until = now + now.saturating_duration_since(since) * 2;
         }
         self.changed.notify_all();
     }
@@ -150,27 +148,28 @@ pub(super) struct Calculation {
 }
 
 impl Calculation {
-    /// From here on, until its time is up or nobody wants to know.
+    /// From here on. `None` if it has waited for its turn until its time was up, or until nobody wanted to know.
     pub(super) fn start(
         patience: Arc<Patience>,
         turns: Arc<Turns>,
         deadline: Instant,
         shared: Arc<Shared>,
-    ) -> Self {
+    ) -> Option<Self> {
         let micros = patience.micros();
-        let this = Self {
+        let turn = if micros == LEAST_MICROS {
+            Some(turns.take(|| is_wanted(deadline, &shared))?)
+        } else {
+            None
+        };
+        Some(Self {
             until: Cell::new(calculated() + Duration::from_micros(micros.into())),
             is_long: Cell::new(false),
-            turn: Cell::new(None),
+            turn: Cell::new(turn),
             patience,
             turns,
             deadline,
             shared,
-        };
-        if micros == LEAST_MICROS {
-            this.take_turn();
-        }
-        this
+        })
     }
 
     /// To be called now and then: a long run waits here for its turn. What its thread has waited for does not count.
@@ -182,7 +181,7 @@ impl Calculation {
             self.patience.change(|micros| micros / 2);
         }
         self.rest();
-        self.take_turn();
+        self.turn.set(self.turns.take(|| is_wanted(self.deadline, &self.shared)));
         self.until.set(calculated() + TURN);
     }
 
@@ -201,11 +200,6 @@ impl Calculation {
             self.turns.give(turn);
         }
     }
-
-    fn take_turn(&self) {
-        let is_wanted = || Instant::now() < self.deadline && !self.shared.is_given_up();
-        self.turn.set(self.turns.take(is_wanted));
-    }
 }
 
 impl Drop for Calculation {
@@ -222,12 +216,17 @@ impl Drop for Calculation {
     }
 }
 
+fn is_wanted(deadline: Instant, shared: &Shared) -> bool {
+    Instant::now() < deadline && !shared.is_given_up()
+}
+
 /// What this thread has calculated so far.
 fn calculated() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use std::sync::mpsc;
     use std::thread;
@@ -236,7 +235,14 @@ mod tests {
     use crate::executors::output::OutputLimits;
 
     fn start(patience: &Arc<Patience>, turns: &Arc<Turns>) -> Calculation {
-        let deadline = Instant::now() + Duration::from_mins(1);
+        start_until(Instant::now() + Duration::from_mins(1), patience, turns).unwrap()
+    }
+
+    fn start_until(
+        deadline: Instant,
+        patience: &Arc<Patience>,
+        turns: &Arc<Turns>,
+    ) -> Option<Calculation> {
         let shared = Arc::new(Shared::new(&OutputLimits::default()));
         Calculation::start(Arc::clone(patience), Arc::clone(turns), deadline, shared)
     }
@@ -304,6 +310,15 @@ mod tests {
         assert!(turns.state().queue.is_empty());
         turns.give(0);
         assert_eq!(turns.take(|| false), Some(2), "there is one: nobody asks");
+    }
+
+    #[test]
+    fn whoever_has_waited_in_vain_neither_runs_nor_counts_as_short() {
+        let (patience, turns) = (Arc::<Patience>::default(), Arc::new(Turns::new(1)));
+        patience.change(|_| LEAST_MICROS);
+        let _has_it = start(&patience, &turns);
+        assert!(start_until(Instant::now(), &patience, &turns).is_none());
+        assert_eq!(patience.micros(), LEAST_MICROS);
     }
 
     #[test]

@@ -49,9 +49,10 @@ pub(super) type Ending = (Outcome, Vec<Effect>);
 pub(super) fn run(job: &Job, tell: impl FnOnce(Ending)) {
     let (patience, turns) = (Arc::clone(&job.patience), Arc::clone(&job.turns));
     let deadline = job.deadline.into_std();
+    let started = Calculation::start(patience, turns, deadline, Arc::clone(&job.shared));
+    let Some(calculation) = started else { return tell((Outcome::TimedOut, Vec::new())) };
     // Over when the memory is free.
-    let calculation =
-        Rc::new(Calculation::start(patience, turns, deadline, Arc::clone(&job.shared)));
+    let calculation = Rc::new(calculation);
     run_in(job, &calculation, |ending| {
         tell(ending);
         calculation.clean_up();

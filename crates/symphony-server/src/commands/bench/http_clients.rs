@@ -36,6 +36,7 @@ pub(super) struct Load {
 pub(super) struct Measured {
     pub(super) per_second: u64,
     pub(super) p50_micros: u64,
+    pub(super) p95_micros: u64,
     pub(super) p99_micros: u64,
     pub(super) most_micros: u64,
     /// Answers that were not 200 with the request's own number.
@@ -87,6 +88,7 @@ fn measured(timed: &[Timed], failures: u64) -> Measured {
     Measured {
         per_second: per_second(u32::try_from(latencies.len()).unwrap_or(u32::MAX), took),
         p50_micros: at(50),
+        p95_micros: at(95),
         p99_micros: at(99),
         most_micros: at(100),
         failures,

@@ -43,6 +43,8 @@ struct Comparison {
     ours: Measured,
     beside: String,
     of_the_other: Measured,
+    p50_ratio_percent: u64,
+    p95_ratio_percent: u64,
     p99_ratio_percent: u64,
     target_percent: u64,
 }
@@ -87,6 +89,7 @@ fn print(comparisons: &[Comparison]) -> Result<(), Failure> {
             what.to_owned(),
             measured.per_second.to_string(),
             milliseconds(measured.p50_micros),
+            milliseconds(measured.p95_micros),
             milliseconds(measured.p99_micros),
             milliseconds(measured.most_micros),
             measured.failures.to_string(),
@@ -96,9 +99,23 @@ fn print(comparisons: &[Comparison]) -> Result<(), Failure> {
         ]
     };
     output::print(&output::table(
-        ["workload", "requests/s", "p50", "p99", "most", "failures", "p99 ratio", "target", ""],
+        [
+            "workload",
+            "requests/s",
+            "p50",
+            "p95",
+            "p99",
+            "most",
+            "failures",
+            "ratio of p50, p95, p99",
+            "target of p99",
+            "",
+        ],
         comparisons.iter().flat_map(|one| {
-            let ratio = format!("{} %", one.p99_ratio_percent);
+            let ratio = format!(
+                "{}, {}, {} %",
+                one.p50_ratio_percent, one.p95_ratio_percent, one.p99_ratio_percent
+            );
             let target = format!("≤ {} %", one.target_percent);
             let missed = if one.holds() { "" } else { "MISSED" };
             let beside = format!("  beside: {}", one.beside);
@@ -168,9 +185,17 @@ fn compared(
     of_the_other: Measured,
     target_percent: u64,
 ) -> Comparison {
-    let p99_ratio_percent = ours.p99_micros * 100 / of_the_other.p99_micros.max(1);
-    let beside = beside.to_owned();
-    Comparison { workload, ours, beside, of_the_other, p99_ratio_percent, target_percent }
+    let ratio_of = |at: fn(&Measured) -> u64| at(&ours) * 100 / at(&of_the_other).max(1);
+    Comparison {
+        workload,
+        ours,
+        beside: beside.to_owned(),
+        of_the_other,
+        p50_ratio_percent: ratio_of(|measured| measured.p50_micros),
+        p95_ratio_percent: ratio_of(|measured| measured.p95_micros),
+        p99_ratio_percent: ratio_of(|measured| measured.p99_micros),
+        target_percent,
+    }
 }
 
 /// Both in turn, so that they see the same machine; of each the run with the middle p99, and all failures.

@@ -116,8 +116,8 @@ impl TriggerLane {
         settings: TriggerSettings,
         replies: Replies,
     ) -> Self {
-        // Of an app at most half of what the worker may hold: room for others stays.
-        let shares = Shares::new(settings.group().held_items_max() / 2);
+        // Of an app at most half of the runs there may be at once: the other half stays for others.
+        let shares = Shares::new(settings.concurrency_max / 2);
         Self { work, worker_id, executors, settings, replies, shares, scripts: Mutex::default() }
     }
 
