@@ -1,10 +1,15 @@
 //! Requests and their answers.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
 use serde_json::json;
+use serde_json::value::to_raw_value;
+use symphony::db::{Database, DbError, Firing, RoleSource};
 
 use super::{Platform, request, route, script};
-use crate::support::{TestDb, until};
+use crate::support::proxy::Swallowing;
+use crate::support::{TestDb, run, until};
 
 #[tokio::test]
 async fn a_request_runs_its_script_and_gets_what_it_returns() {
@@ -180,4 +185,39 @@ async fn one_apps_slow_scripts_do_not_keep_a_neighbours_from_being_claimed() {
     assert_eq!((answer.status, answer.body.as_str()), (200, "7"));
     assert_eq!(db.count("trigger_outbox_executions WHERE app_name = 'slow'").await, 0);
     platform.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_swallows_a_request_does_not_keep_the_next_one_from_being_written() {
+    let db = TestDb::new().await;
+    let shop = json!({ "scripts": [script("s", "export default () => 1")], "routes": [route("POST", "/", "s")] });
+    db.push("shop", &shop).await;
+    let proxy = Swallowing::start(&db.options).await;
+    let ingest = Database::connect(proxy.options.clone(), 2, RoleSource::EachTransaction)
+        .await
+        .unwrap()
+        .with_call_limit(Duration::from_secs(3))
+        .ingest();
+    let payload = to_raw_value(&json!({})).unwrap();
+    let firing = Firing {
+        app: "shop",
+        source_kind: "http",
+        trigger_id: db.one("SELECT id FROM routes").await,
+        payload: &payload,
+        origin_principal: None,
+        reply: None,
+    };
+    let mut locker = db.admin().await;
+    run(&mut locker, "BEGIN; SELECT FROM apps FOR UPDATE").await.unwrap();
+    let lost = async {
+        let waiting =
+            "pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        until("it is being written", async || db.count(waiting).await == 1).await;
+        proxy.swallow();
+    };
+    let (first, ()) = tokio::join!(ingest.fire_many_alone(std::slice::from_ref(&firing)), lost);
+    assert!(matches!(first, Err(DbError::Unreachable { .. })), "{first:?}");
+    run(&mut locker, "ROLLBACK").await.unwrap();
+    let next = ingest.fire_many_alone(&[firing]).await.unwrap();
+    assert!(matches!(next.as_slice(), [Ok(_)]), "{next:?}");
 }

@@ -246,31 +246,31 @@ impl Ingest {
     }
 
     /// Fire many routes or triggers in a transaction of their own; one answer each, in the order given. One that is
-    /// refused is answered so, and the others are fired.
+    /// refused is answered so, and the others are fired. If no answer comes in time, nobody knows what became of it.
     pub async fn fire_many_alone(
         &self,
         firings: &[Firing<'_>],
     ) -> Result<Vec<Result<Fired, DbError>>, DbError> {
-        let rows: Vec<FiringRow> = self
-            .alone(async |connection| {
-                Ok(sqlx::query_as(calls::ENQUEUE_TRIGGERS.sql)
-                    .bind(firings.iter().map(|f| f.app).collect::<Vec<_>>())
-                    .bind(firings.iter().map(|f| f.source_kind).collect::<Vec<_>>())
-                    .bind(firings.iter().map(|f| f.trigger_id).collect::<Vec<_>>())
-                    .bind(firings.iter().map(|f| Json(f.payload)).collect::<Vec<_>>())
-                    .bind(firings.iter().map(|f| f.origin_principal).collect::<Vec<_>>())
-                    .bind(firings.iter().map(|f| f.reply.map(|(name, _)| name)).collect::<Vec<_>>())
-                    .bind(firings.iter().map(|f| f.reply.map(|(_, ms)| ms)).collect::<Vec<_>>())
-                    .fetch_all(connection)
-                    .await?)
-            })
-            .await?;
+        let fire = self.alone(async |connection| {
+            Ok(sqlx::query_as(calls::ENQUEUE_TRIGGERS.sql)
+                .bind(firings.iter().map(|f| f.app).collect::<Vec<_>>())
+                .bind(firings.iter().map(|f| f.source_kind).collect::<Vec<_>>())
+                .bind(firings.iter().map(|f| f.trigger_id).collect::<Vec<_>>())
+                .bind(firings.iter().map(|f| Json(f.payload)).collect::<Vec<_>>())
+                .bind(firings.iter().map(|f| f.origin_principal).collect::<Vec<_>>())
+                .bind(firings.iter().map(|f| f.reply.map(|(name, _)| name)).collect::<Vec<_>>())
+                .bind(firings.iter().map(|f| f.reply.map(|(_, ms)| ms)).collect::<Vec<_>>())
+                .fetch_all(connection)
+                .await?)
+        });
+        let rows: Vec<FiringRow> = self.database.in_time(fire).await?;
         Ok(rows.into_iter().map(Into::into).collect())
     }
 
     /// Fire one route or trigger in a transaction of its own.
     pub async fn fire_alone(&self, firing: &Firing<'_>) -> Result<Fired, DbError> {
-        self.alone(async |connection| Self::fire(connection, firing).await).await
+        let fire = self.alone(async |connection| Self::fire(connection, firing).await);
+        self.database.in_time(fire).await
     }
 
     /// Write an entry of an app inside the caller's own transaction; answers its version.
