@@ -165,7 +165,7 @@ async fn a_batch_of_outcomes_is_answered_one_by_one_and_fires_what_each_fires() 
         let array_of =
             |kind: &str, texts: Vec<String>| format!("ARRAY['{}']::{kind}[]", texts.join("', '"));
         format!(
-            "SELECT string_agg(concat_ws(' ', item_no, result, attempt_no, state, error_code), '; ' ORDER BY item_no) \
+            "SELECT string_agg(concat_ws(' ', item_no, result, attempt_no, state, error_code), '; ') \
                FROM complete_trigger_outbox_attempts('w', {}, {}, {}, p_error_codes => {})",
             array_of("uuid", outcomes.iter().map(|(item, _, _)| item.id.to_string()).collect()),
             array_of("uuid", outcomes.iter().map(|(_, token, _)| token.to_string()).collect()),

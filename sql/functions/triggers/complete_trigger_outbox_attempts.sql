@@ -33,6 +33,7 @@ DECLARE
     v_messages TEXT[];
     v_times    INT[];
     v_nos      INT[];
+    v_next     INT := 1;
 BEGIN
     PERFORM symphony_internal.require_outbox_count('p_ids', coalesce(v_count, 0), 4096);
     PERFORM symphony_internal.require_outbox_id('p_worker_id', p_worker_id);
@@ -80,13 +81,18 @@ BEGIN
     IF v_ended IS NOT NULL THEN
         DELETE FROM public.trigger_outbox_pending p USING unnest(v_items) i WHERE p.id = i.id;
         v_nos := symphony_internal.end_triggers(v_items, p_worker_id, v_states, v_results, v_logs, v_codes, v_messages, v_times);
-        RETURN QUERY SELECT t.item_no, 'OK', t.attempt_no, t.state::public.outbox_attempt_state, t.error_code
-                       FROM unnest(v_ended, v_nos, v_states, v_codes) t(item_no, attempt_no, state, error_code);
     END IF;
     FOR i IN 1 .. v_count LOOP
-        CONTINUE WHEN i = ANY (v_ended);
         item_no := i;
         result := 'OK';
+        IF i = v_ended[v_next] THEN
+            attempt_no := v_nos[v_next];
+            state := v_states[v_next]::public.outbox_attempt_state;
+            error_code := v_codes[v_next];
+            v_next := v_next + 1;
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
         attempt_no := NULL;
         state := NULL;
         error_code := NULL;

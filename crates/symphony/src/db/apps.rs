@@ -417,32 +417,12 @@ impl Operator {
 
     /// Delete an app and all that is its own; its ledger stays.
     pub async fn delete_app(&self, app: &str, act: &Act) -> Result<DeletedApp, DbError> {
-        self.act(async |connection| {
-            Ok(sqlx::query_as(calls::DELETE_APP.sql)
-                .bind(app)
-                .bind(&act.actor)
-                .bind(&act.reason)
-                .bind(&act.approver)
-                .bind(act.dry_run)
-                .fetch_one(connection)
-                .await?)
-        })
-        .await
+        self.act_on(calls::DELETE_APP.sql, app, act).await
     }
 
     /// Run an ended execution again.
     pub async fn replay_execution(&self, id: Uuid, act: &Act) -> Result<ReplayAnswer, DbError> {
-        self.act(async |connection| {
-            Ok(sqlx::query_as(calls::REPLAY_EXECUTION.sql)
-                .bind(id)
-                .bind(&act.actor)
-                .bind(&act.reason)
-                .bind(&act.approver)
-                .bind(act.dry_run)
-                .fetch_one(connection)
-                .await?)
-        })
-        .await
+        self.act_on(calls::REPLAY_EXECUTION.sql, id, act).await
     }
 
     /// Pause, resume, or change what holds for all apps.

@@ -490,17 +490,7 @@ impl Operator {
 
     /// Let a key go on past the FAILED event that blocks it.
     pub async fn skip_event(&self, event: Uuid, act: &Act) -> Result<EventSkipAnswer, DbError> {
-        self.act(async |connection| {
-            Ok(sqlx::query_as(calls::SKIP_EVENT.sql)
-                .bind(event)
-                .bind(&act.actor)
-                .bind(&act.reason)
-                .bind(&act.approver)
-                .bind(act.dry_run)
-                .fetch_one(connection)
-                .await?)
-        })
-        .await
+        self.act_on(calls::SKIP_EVENT.sql, event, act).await
     }
 
     /// Pause or resume the event lane.

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use sqlx::PgConnection;
 use sqlx::types::Json;
 
-use super::{Database, DbError, Role, calls};
+use super::{Database, DbError, Role, RoleTransaction, calls};
 use crate::domain::{AttemptState, LeaseToken, OutboxId, Outcome};
 
 /// Works items on behalf of one worker.
@@ -224,14 +224,7 @@ impl Executor {
         &self,
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, DbError>,
     ) -> Result<T, DbError> {
-        self.database
-            .in_time(async {
-                let mut transaction = self.database.begin(Role::Executor).await?;
-                let answer = work(transaction.connection()).await?;
-                transaction.commit().await?;
-                Ok(answer)
-            })
-            .await
+        self.call_until(RoleTransaction::commit, work).await
     }
 
     /// The same for reads, and for calls that may be repeated whatever became of the first: a claim (its leases
@@ -240,11 +233,19 @@ impl Executor {
         &self,
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, DbError>,
     ) -> Result<T, DbError> {
+        self.call_until(RoleTransaction::commit_repeatable, work).await
+    }
+
+    async fn call_until<T>(
+        &self,
+        commit: impl AsyncFnOnce(RoleTransaction) -> Result<(), DbError>,
+        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, DbError>,
+    ) -> Result<T, DbError> {
         self.database
             .in_time(async {
                 let mut transaction = self.database.begin(Role::Executor).await?;
                 let answer = work(transaction.connection()).await?;
-                transaction.commit_repeatable().await?;
+                commit(transaction).await?;
                 Ok(answer)
             })
             .await

@@ -1,7 +1,8 @@
 //! The operator's handle: act on items, pause and resume, configure. Every act names its actor and reason.
 
 use serde::Serialize;
-use sqlx::PgConnection;
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Postgres};
 
 use super::{Auditor, Database, DbError, Role, calls};
 use crate::domain::{Act, OutboxId, Resolution, Switch};
@@ -117,30 +118,20 @@ impl Operator {
         Ok(answer)
     }
 
-    /// What the operator reads: the same as an auditor, whose role the login need not have.
-    pub fn reader(&self) -> Auditor {
-        Auditor::new(self.database.clone(), Role::Operator)
-    }
-
-    /// Take a pending item out of the machine's hands.
-    pub async fn park(&self, item: OutboxId, act: &Act) -> Result<ActAnswer, DbError> {
-        self.item_act(calls::PARK.sql, item, act).await
-    }
-
-    /// Give a parked item back to the machine.
-    pub async fn release(&self, item: OutboxId, act: &Act) -> Result<ActAnswer, DbError> {
-        self.item_act(calls::RELEASE.sql, item, act).await
-    }
-
-    async fn item_act(
+    /// The act that names one thing, and nothing else.
+    pub(super) async fn act_on<K, T>(
         &self,
         sql: &'static str,
-        item: OutboxId,
+        key: K,
         act: &Act,
-    ) -> Result<ActAnswer, DbError> {
+    ) -> Result<T, DbError>
+    where
+        K: for<'q> sqlx::Encode<'q, Postgres> + sqlx::Type<Postgres> + Send,
+        T: for<'r> sqlx::FromRow<'r, PgRow> + Send + Unpin,
+    {
         self.act(async |connection| {
             Ok(sqlx::query_as(sql)
-                .bind(item)
+                .bind(key)
                 .bind(&act.actor)
                 .bind(&act.reason)
                 .bind(&act.approver)
@@ -149,6 +140,21 @@ impl Operator {
                 .await?)
         })
         .await
+    }
+
+    /// What the operator reads: the same as an auditor, whose role the login need not have.
+    pub fn reader(&self) -> Auditor {
+        Auditor::new(self.database.clone(), Role::Operator)
+    }
+
+    /// Take a pending item out of the machine's hands.
+    pub async fn park(&self, item: OutboxId, act: &Act) -> Result<ActAnswer, DbError> {
+        self.act_on(calls::PARK.sql, item, act).await
+    }
+
+    /// Give a parked item back to the machine.
+    pub async fn release(&self, item: OutboxId, act: &Act) -> Result<ActAnswer, DbError> {
+        self.act_on(calls::RELEASE.sql, item, act).await
     }
 
     /// Settle a parked item by what a person has found out.
@@ -182,17 +188,7 @@ impl Operator {
 
     /// Try a FAILED payment again, as a new item that names the old one.
     pub async fn redrive(&self, item: OutboxId, act: &Act) -> Result<RedriveAnswer, DbError> {
-        self.act(async |connection| {
-            Ok(sqlx::query_as(calls::REDRIVE.sql)
-                .bind(item)
-                .bind(&act.actor)
-                .bind(&act.reason)
-                .bind(&act.approver)
-                .bind(act.dry_run)
-                .fetch_one(connection)
-                .await?)
-        })
-        .await
+        self.act_on(calls::REDRIVE.sql, item, act).await
     }
 
     /// Let a FIFO lane go on past its head.

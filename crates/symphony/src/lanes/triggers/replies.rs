@@ -2,7 +2,7 @@
 //! ran the script; the answer is read from the execution. A waiting client costs no thread and no connection.
 //!
 //! Where the process that waits has also run the script, it knows the answer once that is committed, and nobody reads it
-//! back: most answers go this way, because whoever takes a request is the first to hear of it.
+//! back.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
