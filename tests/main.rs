@@ -21,6 +21,7 @@ mod apps;
 mod attacks;
 mod bad_input;
 mod buses;
+mod busy_rails;
 mod chaos;
 mod claims;
 mod commands;

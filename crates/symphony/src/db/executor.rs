@@ -106,8 +106,14 @@ pub struct Completion {
     pub error_message: Option<String>,
     /// How long the rail took.
     pub latency_ms: Option<i32>,
-    /// When to try again; `None` for the standard backoff.
+    /// When to try again, exactly; `None` for the standard backoff.
     pub retry_delay_seconds: Option<i32>,
+    /// What the rail asked for: it delays, and never hastens.
+    pub retry_after_seconds: Option<i32>,
+    /// It counts towards the ceiling of 20. Not so if the rail was busy or away, or has not settled yet.
+    pub spends_attempt: bool,
+    /// The rail was only asked: nothing was sent.
+    pub asked_only: bool,
 }
 
 impl Completion {
@@ -122,6 +128,9 @@ impl Completion {
             error_message: None,
             latency_ms: None,
             retry_delay_seconds: None,
+            retry_after_seconds: None,
+            spends_attempt: true,
+            asked_only: false,
         }
     }
 }
@@ -192,8 +201,9 @@ pub struct SendHistory {
     pub outbox_id: OutboxId,
     /// Seconds since it was first claimed: the rail has known its key for at most this long.
     pub first_claim_age_seconds: i64,
-    /// Seconds since its last outcome was written: nothing was sent for at least this long.
-    pub last_outcome_age_seconds: i64,
+    /// Seconds since the last outcome was written of a try that may have reached the rail: for at least this long nothing
+    /// was sent that could still arrive.
+    pub last_send_age_seconds: i64,
 }
 
 /// One field of each, or nothing at all if none has it: five hundred nulls are not free to send.
@@ -286,6 +296,9 @@ impl Executor {
                     .bind(completion.latency_ms)
                     .bind(completion.retry_delay_seconds)
                     .bind(completion.outcome == Outcome::Unknown)
+                    .bind(completion.spends_attempt)
+                    .bind(completion.asked_only)
+                    .bind(completion.retry_after_seconds)
                     .fetch_one(connection)
                     .await?)
             })
@@ -318,6 +331,9 @@ impl Executor {
                     .bind(column(completions, |c| c.latency_ms))
                     .bind(column(completions, |c| c.retry_delay_seconds))
                     .bind(column(completions, |c| (c.outcome == Outcome::Unknown).then_some(true)))
+                    .bind(column(completions, |c| (!c.spends_attempt).then_some(false)))
+                    .bind(column(completions, |c| c.asked_only.then_some(true)))
+                    .bind(column(completions, |c| c.retry_after_seconds))
                     .fetch_one(connection)
                     .await?)
             })
@@ -341,6 +357,7 @@ impl Executor {
                 .bind(&evidence.error_code)
                 .bind(&evidence.error_message)
                 .bind(evidence.latency_ms)
+                .bind(evidence.asked_only)
                 .fetch_one(connection)
                 .await?)
         })
@@ -462,8 +479,15 @@ impl Executor {
             "SELECT a.outbox_id,
                     ceil(extract(epoch FROM clock_timestamp() - min(coalesce(a.claimed_at, a.completed_at))))::bigint
                         AS first_claim_age_seconds,
-                    floor(extract(epoch FROM clock_timestamp() - max(a.completed_at)))::bigint AS last_outcome_age_seconds
-               FROM public.payment_outbox_attempts a WHERE a.outbox_id = $1 GROUP BY a.outbox_id",
+                    floor(extract(epoch FROM clock_timestamp() - coalesce(
+                        max(a.completed_at) FILTER (WHERE a.state = 'ZOMBIE_REQUEUE' OR a.outcome_unknown AND NOT a.asked_only),
+                        -- No send is on record: nothing was sent since it was first asked about.
+                        min(a.claimed_at) FILTER (WHERE a.asked_only AND a.attempt_no > tried.last_no),
+                        clock_timestamp())))::bigint AS last_send_age_seconds
+               FROM public.payment_outbox_attempts a
+              CROSS JOIN (SELECT coalesce(max(t.attempt_no), 0) AS last_no FROM public.payment_outbox_attempts t
+                           WHERE t.outbox_id = $1 AND NOT t.asked_only) tried
+              WHERE a.outbox_id = $1 GROUP BY a.outbox_id",
         )
         .bind(item)
         .fetch_optional(connection).await?)).await

@@ -170,6 +170,7 @@ pub const FUNCTIONS: &[(&str, &[&str])] = &[
     ("lock_payment_for_act", NOBODY),
     ("notify_outbox_pending", NOBODY),
     ("payment_item_state", NOBODY),
+    ("payment_tried_since", NOBODY),
     ("payment_request_defect", NOBODY),
     ("payment_request_hash", NOBODY),
     ("pick_due_payments", NOBODY),

@@ -68,6 +68,17 @@ pub struct PaymentLane {
     rails: BTreeMap<String, RailSetup>,
 }
 
+/// What comes after an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    /// What its verdict says.
+    Settle,
+    /// The rail is asked again after this long.
+    Wait(Duration),
+    /// Leave it to a person.
+    Park,
+}
+
 /// How one dispatch ended.
 #[derive(Debug)]
 pub struct Done {
@@ -84,13 +95,13 @@ impl PaymentLane {
         Self { executor, worker_id, rails }
     }
 
-    /// Carry one out; the answer, and whether it goes to a person.
+    /// Carry one out; the answer, and what comes after it.
     async fn carry_out(
         &self,
         item: &ClaimedItem,
         rail: &dyn Rail,
         hold: &Hold,
-    ) -> Result<(Answer, bool), Unsent> {
+    ) -> Result<(Answer, Then), Unsent> {
         let terms = rail.terms();
         let payment = match payment(item) {
             Ok(payment) => payment,
@@ -105,22 +116,23 @@ impl PaymentLane {
         match step {
             Step::Send => self.send(item, rail, terms, &payment, hold).await,
             Step::Resend => {
-                let (answer, park) = self.send(item, rail, terms, &payment, hold).await?;
-                Ok((decide::after_resend(answer, terms), park))
+                let (answer, then) = self.send(item, rail, terms, &payment, hold).await?;
+                Ok((decide::after_resend(answer, terms), then))
             }
-            Step::Settle(answer) => Ok((answer, false)),
+            Step::Settle(answer) => Ok((answer, Then::Settle)),
             Step::Wait(left, reason) => {
                 let answer = Answer {
                     error_code: Some("NOT_SETTLED_YET".to_owned()),
                     message: Some(reason.to_owned()),
-                    retry_after: Some(left),
                     ..Answer::new(Verdict::Unknown)
                 };
-                Ok((answer, false))
+                Ok((answer, Then::Wait(left)))
             }
             // Nothing is left to ask; a loop would end here too, and money is not looped over.
-            Step::Park(reason) => Ok((cannot_tell(reason), true)),
-            Step::Inquire => Ok((cannot_tell("the rail was asked and must be asked again"), true)),
+            Step::Park(reason) => Ok((cannot_tell(reason), Then::Park)),
+            Step::Inquire => {
+                Ok((cannot_tell("the rail was asked and must be asked again"), Then::Park))
+            }
         }
     }
 
@@ -131,7 +143,7 @@ impl PaymentLane {
         terms: &Terms,
         payment: &Payment,
         hold: &Hold,
-    ) -> Result<(Answer, bool), Unsent> {
+    ) -> Result<(Answer, Then), Unsent> {
         if let Err(defect) = rail.validate(payment) {
             return Ok(invalid(&defect, item.must_inquire));
         }
@@ -154,10 +166,9 @@ impl PaymentLane {
             let answer = Answer {
                 error_code: Some("NOT_SENT".to_owned()),
                 message: Some("the lease would not have outlived the call".to_owned()),
-                retry_after: Some(Duration::ZERO),
                 ..Answer::new(Verdict::Retryable)
             };
-            return Ok((answer, false));
+            return Ok((answer, Then::Wait(Duration::ZERO)));
         }
         hold.at(Point::BeforeSend);
         let answer = match tokio::time::timeout(terms.timeout, rail.dispatch(payment)).await {
@@ -169,8 +180,9 @@ impl PaymentLane {
             ),
         };
         hold.at(Point::AfterSend);
-        let park = decide::parks_at_once(answer.verdict, terms);
-        Ok((answer, park))
+        let then =
+            if decide::parks_at_once(answer.verdict, terms) { Then::Park } else { Then::Settle };
+        Ok((answer, then))
     }
 
     /// When this item may have been sent so far, by the database's clock.
@@ -178,7 +190,7 @@ impl PaymentLane {
         match self.executor.send_history(item.outbox_id).await {
             Ok(Some(history)) => Ok(Ages {
                 key_at_most: seconds(history.first_claim_age_seconds),
-                quiet_at_least: seconds(history.last_outcome_age_seconds),
+                quiet_at_least: seconds(history.last_send_age_seconds),
             }),
             // Nothing on record: the most careful assumption.
             Ok(None) => Ok(Ages { key_at_most: Duration::MAX / 2, quiet_at_least: Duration::ZERO }),
@@ -225,14 +237,15 @@ async fn inquire(rail: &dyn Rail, terms: &Terms, payment: &Payment) -> Inquiry {
 }
 
 /// What cannot be sent as it is. FAILED means that the money did not move: only what was never sent may be.
-fn invalid(defect: &Defect, maybe_sent: bool) -> (Answer, bool) {
-    let verdict = if maybe_sent { Verdict::Unknown } else { Verdict::Refused };
+fn invalid(defect: &Defect, maybe_sent: bool) -> (Answer, Then) {
+    let (verdict, then) =
+        if maybe_sent { (Verdict::Unknown, Then::Park) } else { (Verdict::Refused, Then::Settle) };
     let answer = Answer {
         error_code: Some(defect.code.to_owned()),
         message: Some(defect.to_string()),
         ..Answer::new(verdict)
     };
-    (answer, maybe_sent)
+    (answer, then)
 }
 
 fn cannot_tell(reason: &str) -> Answer {
@@ -243,8 +256,8 @@ fn cannot_tell(reason: &str) -> Answer {
     }
 }
 
-fn done(item: &ClaimedItem, answer: Answer, park: bool, took: Duration) -> Done {
-    let retry_delay = answer.retry_after.map(|pause| pause.min(RETRY_AFTER_MAX));
+fn done(item: &ClaimedItem, answer: Answer, then: Then, asked_only: bool, took: Duration) -> Done {
+    let wait = if let Then::Wait(left) = then { Some(left) } else { None };
     Done {
         completion: Completion {
             lease: item.lease(),
@@ -254,13 +267,25 @@ fn done(item: &ClaimedItem, answer: Answer, park: bool, took: Duration) -> Done 
             error_code: answer.error_code.map(storable),
             error_message: answer.message.map(storable),
             latency_ms: i32::try_from(took.as_millis()).ok(),
-            retry_delay_seconds: retry_delay.and_then(|pause| {
-                i32::try_from(pause.as_secs() + u64::from(pause.subsec_nanos() > 0)).ok()
-            }),
+            retry_delay_seconds: wait.map(whole_seconds),
+            retry_after_seconds: answer.retry_after.map(whole_seconds),
+            spends_attempt: decide::spends_attempt(
+                answer.verdict,
+                answer.trouble,
+                asked_only,
+                wait.is_some(),
+            ),
+            asked_only,
         },
-        park,
+        park: then == Then::Park,
         ordered: item.ordered,
     }
+}
+
+/// Rounded up, and no longer than the database takes.
+fn whole_seconds(pause: Duration) -> i32 {
+    let pause = pause.min(RETRY_AFTER_MAX);
+    i32::try_from(pause.as_secs() + u64::from(pause.subsec_nanos() > 0)).unwrap_or(i32::MAX)
 }
 
 /// PostgreSQL cannot store NUL; whatever a rail said, its outcome must be writable.
@@ -332,13 +357,15 @@ impl Lane for PaymentLane {
         };
         let started = Instant::now();
         match self.carry_out(item, setup.rail.as_ref(), hold).await {
-            Ok((answer, park)) => {
+            Ok((answer, then)) => {
                 let trouble = answer.trouble;
                 if answer.verdict == Verdict::Unknown {
                     tracing::warn!(lane = "payments", outbox_id = %item.outbox_id, rail = item.rail_type,
-                        rail_code = answer.code.as_deref(), error_code = answer.error_code.as_deref(), park, "the outcome is unknown");
+                        rail_code = answer.code.as_deref(), error_code = answer.error_code.as_deref(), ?then, "the outcome is unknown");
                 }
-                Dispatched::Done { done: done(item, answer, park, started.elapsed()), trouble }
+                let asked_only = item.must_inquire && !hold.was_sent();
+                let done = done(item, answer, then, asked_only, started.elapsed());
+                Dispatched::Done { done, trouble }
             }
             Err(unsent) => Dispatched::Unsent(unsent),
         }
@@ -355,11 +382,12 @@ impl Lane for PaymentLane {
             ),
         };
         let answer = Answer::trouble(Verdict::Unknown, error_code, message);
-        let park = self
+        let parks = self
             .rails
             .get(&item.rail_type)
             .is_some_and(|setup| decide::parks_at_once(Verdict::Unknown, setup.rail.terms()));
-        done(item, answer, park, Duration::ZERO)
+        let then = if parks { Then::Park } else { Then::Settle };
+        done(item, answer, then, false, Duration::ZERO)
     }
 
     async fn complete(&self, outcomes: &[Done]) -> Result<Vec<Completed>, DbError> {

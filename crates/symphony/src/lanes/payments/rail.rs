@@ -103,10 +103,11 @@ pub struct Answer {
     pub error_code: Option<String>,
     /// In words.
     pub message: Option<String>,
-    /// The rail asked to be left alone for this long.
+    /// The rail asked to be left alone for this long. It delays the next try, and never hastens it.
     pub retry_after: Option<Duration>,
     /// The rail itself is in trouble (unreachable, timing out, 5xx): counts for the circuit breaker. A refusal
-    /// of one payment is not trouble.
+    /// of one payment is not trouble. A retryable answer in trouble says nothing of the payment: it does not spend one
+    /// of its tries.
     pub trouble: bool,
 }
 
