@@ -169,6 +169,13 @@ CREATE TABLE IF NOT EXISTS public.payment_outbox_rails (
     updated_at    TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
 );
 
+-- When the next call of a rail may be made, where its rate is the whole fleet's. Apart from payment_outbox_rails, because it
+-- changes with every call and producers share-lock those rows.
+CREATE TABLE IF NOT EXISTS public.payment_outbox_rail_permits (
+    rail_type      TEXT COLLATE "C" CONSTRAINT payment_outbox_rail_permits_are_named_once PRIMARY KEY,
+    next_permit_at TIMESTAMPTZ NOT NULL DEFAULT '-infinity'
+) WITH (fillfactor = 50);
+
 CREATE TABLE IF NOT EXISTS public.payment_outbox_paused_participants (
     participant_id TEXT COLLATE "C" CONSTRAINT payment_outbox_paused_participants_are_named_once PRIMARY KEY,
     paused_at      TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use symphony::engine::gate::Rate;
+use symphony::engine::gate::{Rate, RateScope};
 use symphony::lanes::payments::RailSetup;
 use symphony_connect::rails::http::{HttpRail, HttpRailSettings};
 use toml::{Table, Value};
@@ -20,6 +20,8 @@ pub struct RailSection {
     concurrency_max: usize,
     rate_per_second: Option<u32>,
     rate_burst: Option<u32>,
+    #[serde(default)]
+    rate_scope: RateScope,
     #[serde(flatten)]
     breaker: BreakerFields,
     /// The rest is the kind's own, checked when it is built.
@@ -88,9 +90,11 @@ fn build(name: &str, section: &RailSection) -> Result<RailSetup, Failure> {
         name: name.to_owned(),
         rail: Arc::new(rail),
         concurrency_max: section.concurrency_max,
-        rate: section
-            .rate_per_second
-            .map(|per_second| Rate { per_second, burst: section.rate_burst.unwrap_or(per_second) }),
+        rate: section.rate_per_second.map(|per_second| Rate {
+            per_second,
+            burst: section.rate_burst.unwrap_or(1),
+            scope: section.rate_scope,
+        }),
         breaker: section.breaker.settings(),
     })
 }

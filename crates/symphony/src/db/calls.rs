@@ -62,6 +62,10 @@ calls! {
         ("p_worker_id text, p_outbox_ids uuid[], p_lease_tokens uuid[]")
         -> "TABLE(outbox_id uuid, returned boolean)",
         "SELECT * FROM public.return_unsent_outbox_leases(p_worker_id => $1, p_outbox_ids => $2, p_lease_tokens => $3)";
+    TAKE_PERMITS = "take_rail_permits"
+        ("p_rail_type text, p_wanted integer, p_per_second integer, p_burst integer DEFAULT 1")
+        -> "TABLE(permit_no integer, wait_microseconds bigint)",
+        "SELECT wait_microseconds FROM public.take_rail_permits(p_rail_type => $1, p_wanted => $2, p_per_second => $3, p_burst => $4) ORDER BY permit_no";
     REPAIR = "repair_expired_leases"
         ("p_batch_size integer, p_worker_id text")
         -> "TABLE(outbox_id uuid, attempt_no integer, worker_id text, parked boolean)",

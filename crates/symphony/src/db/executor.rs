@@ -1,5 +1,7 @@
 //! The worker's handle: claim, complete, renew, return, mark, park, repair, and keep late evidence.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -8,6 +10,7 @@ use sqlx::types::Json;
 
 use super::{Database, DbError, Role, RoleTransaction, calls};
 use crate::domain::{AttemptState, LeaseToken, OutboxId, Outcome};
+use crate::engine::gate::Rate;
 
 /// Works items on behalf of one worker.
 #[derive(Debug, Clone)]
@@ -383,6 +386,36 @@ impl Executor {
             })
             .await?;
         Ok(rows.into_iter().map(|(id, renewed, until)| (id, until.filter(|_| renewed))).collect())
+    }
+
+    /// Turns at a rail whose rate is the whole fleet's: how long to wait for each, from now on.
+    pub async fn take_rail_permits(
+        &self,
+        rail_type: &str,
+        rate: Rate,
+        wanted: u32,
+    ) -> Result<Vec<Duration>, DbError> {
+        let whole = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
+        // Permits of a call whose COMMIT got no answer are lost, which is harmless.
+        let waits: Vec<i64> = self
+            .call_repeatable(async |connection| {
+                Ok(sqlx::query_scalar(calls::TAKE_PERMITS.sql)
+                    .bind(rail_type)
+                    .bind(whole(wanted))
+                    .bind(whole(rate.per_second.max(1)))
+                    .bind(whole(rate.burst.max(1)))
+                    .fetch_all(connection)
+                    .await?)
+            })
+            .await?;
+        let wait = |micros| Duration::from_micros(u64::try_from(micros).unwrap_or(0));
+        Ok(waits.into_iter().map(wait).collect())
+    }
+
+    /// Whether a lease is still held, by the database's word of this moment. It is not made any longer.
+    pub async fn still_holds(&self, worker_id: &str, lease: Lease) -> Result<bool, DbError> {
+        let answers = self.renew(worker_id, &[lease], 1).await?;
+        Ok(answers.first().is_some_and(|(_, until)| until.is_some()))
     }
 
     /// Say that these are about to leave. Send only those answered `true`.

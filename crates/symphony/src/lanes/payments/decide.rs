@@ -82,6 +82,11 @@ fn send_again(terms: &Terms, ages: Ages, not_found: bool) -> Step {
     }
 }
 
+/// How long a [`Step::Resend`] may still begin: after that the key may be forgotten before the request arrives.
+pub(crate) fn resend_within(terms: &Terms, ages: Ages) -> Option<Duration> {
+    Some(terms.key_lifetime?.saturating_sub(ages.key_at_most).saturating_sub(terms.timeout))
+}
+
 /// What the answer to a [`Step::Resend`] is worth. A refusal may be of the second copy only (the balance is gone,
 /// because the first was paid): where the rail can be asked, it is asked what became of the key.
 pub(crate) fn after_resend(answer: Answer, terms: &Terms) -> Answer {

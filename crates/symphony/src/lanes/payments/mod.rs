@@ -2,8 +2,10 @@
 //!
 //! - [`rail`]: the contract between this lane and whatever moves the money.
 //! - `decide.rs`: what to do with a payment, as pure functions.
+//! - `first_byte.rs`: the last check before it is sent.
 
 mod decide;
+mod first_byte;
 pub mod rail;
 
 use std::collections::BTreeMap;
@@ -15,16 +17,20 @@ use crate::db::{
 };
 use crate::domain::{AttemptState, Outcome};
 use crate::engine::{
-    Ask, Claimed, Completed, Dispatched, Group, Hold, Interruption, Lane, Point, Tally, Unsent,
-    gate,
+    Ask, Claimed, Completed, Dispatched, Group, Hold, Interruption, Lane, Moment, Point, Tally,
+    Unsent, gate,
 };
 use crate::money::{self, Defect};
 pub use decide::needs_marks;
 use decide::{Ages, Step};
+use first_byte::{FirstByte, Refusal};
 use rail::{Answer, Inquiry, Payment, Rail, Terms, Verdict};
 
 /// The longest pause a rail may ask for; the database takes no longer one.
 const RETRY_AFTER_MAX: Duration = Duration::from_hours(7 * 24);
+
+/// After a failed question for turns.
+const PERMITS_PAUSE: Duration = Duration::from_secs(1);
 
 /// A rail with its bounds.
 pub struct RailSetup {
@@ -34,7 +40,7 @@ pub struct RailSetup {
     pub rail: Arc<dyn Rail>,
     /// At most this many calls at once.
     pub concurrency_max: usize,
-    /// Calls per second.
+    /// Calls per second, inquiries included.
     pub rate: Option<gate::Rate>,
     /// When to leave it alone.
     pub breaker: gate::BreakerSettings,
@@ -107,16 +113,19 @@ impl PaymentLane {
             Ok(payment) => payment,
             Err(defect) => return Ok(invalid(&defect, item.must_inquire)),
         };
+        let ages_at = hold.now();
         let ages = if item.must_inquire { self.ages(item).await? } else { Ages::unsent() };
         let mut step = decide::first_step(item.must_inquire, terms, ages);
         if step == Step::Inquire {
+            self.turn(item, hold).await?;
             let inquiry = inquire(rail, terms, &payment).await;
             step = decide::after_inquiry(inquiry, terms, ages);
         }
         match step {
-            Step::Send => self.send(item, rail, terms, &payment, hold).await,
+            Step::Send => self.send(item, rail, &payment, hold, None).await,
             Step::Resend => {
-                let (answer, then) = self.send(item, rail, terms, &payment, hold).await?;
+                let until = decide::resend_within(terms, ages).map(|left| ages_at.after(left));
+                let (answer, then) = self.send(item, rail, &payment, hold, until).await?;
                 Ok((decide::after_resend(answer, terms), then))
             }
             Step::Settle(answer) => Ok((answer, Then::Settle)),
@@ -140,39 +149,38 @@ impl PaymentLane {
         &self,
         item: &ClaimedItem,
         rail: &dyn Rail,
-        terms: &Terms,
         payment: &Payment,
         hold: &Hold,
+        until: Option<Moment>,
     ) -> Result<(Answer, Then), Unsent> {
+        let terms = rail.terms();
         if let Err(defect) = rail.validate(payment) {
             return Ok(invalid(&defect, item.must_inquire));
         }
-        // The database may have been told to rely on marks after this worker had started.
-        let marks = item.marks_sending || decide::needs_marks(terms);
-        if marks {
-            let marked = self.executor.mark_sending(&self.worker_id, &[item.lease()]).await;
-            match marked.map(|marks| marks.first().is_some_and(|(_, marked)| *marked)) {
-                Ok(true) => {}
-                Ok(false) => return Err(Unsent::LeaseLost),
-                // It may be marked: then its lease runs out and a person is asked. It is not sent, in any case.
-                Err(_) => return Err(Unsent::Undecided),
-            }
-        }
-        if let Err(unsent) = hold.begin_sending(terms.timeout) {
-            if !marks {
-                return Err(unsent);
-            }
+        self.turn(item, hold).await?;
+        let clearance = FirstByte::new(&self.executor, &self.worker_id, item, terms, hold, until);
+        let sent =
+            tokio::time::timeout(terms.timeout, rail.dispatch_when(payment, &clearance)).await;
+        match clearance.refusal() {
+            None => {}
+            Some(Refusal::Unmarked(unsent)) => return Err(unsent),
             // Marked, so it cannot be given back as unsent; but this worker knows that it was not.
-            let answer = Answer {
-                error_code: Some("NOT_SENT".to_owned()),
-                message: Some("the lease would not have outlived the call".to_owned()),
-                ..Answer::new(Verdict::Retryable)
-            };
-            return Ok((answer, Then::Wait(Duration::ZERO)));
+            Some(Refusal::Marked) => {
+                let answer = Answer {
+                    error_code: Some("NOT_SENT".to_owned()),
+                    message: Some("the lease would not have outlived the call".to_owned()),
+                    ..Answer::new(Verdict::Retryable)
+                };
+                return Ok((answer, Then::Wait(Duration::ZERO)));
+            }
         }
-        hold.at(Point::BeforeSend);
-        let answer = match tokio::time::timeout(terms.timeout, rail.dispatch(payment)).await {
+        let answer = match sent {
             Ok(answer) => answer,
+            Err(_) if !hold.was_sent() => Answer::trouble(
+                Verdict::Retryable,
+                "NOT_SENT",
+                format!("not ready to send within {} ms", terms.timeout.as_millis()),
+            ),
             Err(_) => Answer::trouble(
                 Verdict::Unknown,
                 "TIMEOUT",
@@ -183,6 +191,22 @@ impl PaymentLane {
         let then =
             if decide::parks_at_once(answer.verdict, terms) { Then::Park } else { Then::Settle };
         Ok((answer, then))
+    }
+
+    /// Wait for a turn at the rail, which every call needs.
+    async fn turn(&self, item: &ClaimedItem, hold: &Hold) -> Result<(), Unsent> {
+        let permits = async |rate, wanted| {
+            self.executor.take_rail_permits(&item.rail_type, rate, wanted).await
+        };
+        match hold.turn(permits).await {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                tracing::warn!(lane = "payments", rail = item.rail_type, code = error.code(), %error, "no turn could be had");
+                // It is due again at once: not in a loop without a pause.
+                tokio::time::sleep(PERMITS_PAUSE).await;
+                Err(Unsent::Undecided)
+            }
+        }
     }
 
     /// When this item may have been sent so far, by the database's clock.
@@ -361,7 +385,7 @@ impl Lane for PaymentLane {
                 let trouble = answer.trouble;
                 if answer.verdict == Verdict::Unknown {
                     tracing::warn!(lane = "payments", outbox_id = %item.outbox_id, rail = item.rail_type,
-                        rail_code = answer.code.as_deref(), error_code = answer.error_code.as_deref(), ?then, "the outcome is unknown");
+                        rail_code = answer.code.as_deref(), error_code = answer.error_code.as_deref(), park = then == Then::Park, "the outcome is unknown");
                 }
                 let asked_only = item.must_inquire && !hold.was_sent();
                 let done = done(item, answer, then, asked_only, started.elapsed());

@@ -26,8 +26,25 @@ pub trait Rail: Send + Sync + 'static {
     /// Send it, under [`Payment::key`]. Once the request may have left, anything but a clear answer is unknown.
     async fn dispatch(&self, payment: &Payment) -> Answer;
 
+    /// The same, asking `clearance` when everything is ready and the first byte is about to leave: connecting may have taken
+    /// its time, or the host was suspended meanwhile. Refused, nothing is sent, and whatever is answered is not read.
+    async fn dispatch_when(&self, payment: &Payment, clearance: &dyn Clearance) -> Answer {
+        if clearance.may_send().await {
+            self.dispatch(payment).await
+        } else {
+            Answer::new(Verdict::Retryable)
+        }
+    }
+
     /// Ask what became of [`Payment::key`]. Only called if [`Terms::inquiry`] says that one can ask.
     async fn inquire(&self, payment: &Payment) -> Inquiry;
+}
+
+/// Says whether the first byte may leave.
+#[async_trait]
+pub trait Clearance: Send + Sync {
+    /// Ask right before every try to send; do not wait for anything after a yes.
+    async fn may_send(&self) -> bool;
 }
 
 /// What a rail promises, and how long calls may take.
