@@ -41,6 +41,7 @@ mod migrations;
 mod private_postgres;
 mod privileges;
 mod races;
+mod rail_processes;
 mod run_command;
 mod sandbox_command;
 mod schema;
