@@ -141,7 +141,8 @@ async fn one_process_keeps_its_rate_inquiries_included() {
     let db = TestDb::new().await;
     let bank = Bank::start().await;
     pay(&db, "drop", 30).await;
-    let config = bank.config("key_lifetime_seconds = 86400\nrate_per_second = 20", "");
+    let rail = "key_lifetime_seconds = 86400\nrate_per_second = 20\nbreaker_failures = 1000";
+    let config = bank.config(rail, "");
     let _worker = worker(&db, &config).spawn().unwrap();
     until("all are paid", async || db.count("payment_outbox_pending").await == 0).await;
     let calls = bank.calls();
