@@ -36,6 +36,7 @@ mod events_end_to_end;
 mod fifo;
 mod fifo_acts;
 mod house_rules;
+mod incidents;
 mod migrations;
 mod private_postgres;
 mod privileges;

@@ -180,13 +180,18 @@ fn histogram(page: &mut String, name: &str, label: &str, histogram: &Histogram) 
 }
 
 fn database(page: &mut String, figures: &[LaneStatus]) {
-    let gauges: [(&'static str, &str, ReadDatabase); 6] = [
+    let gauges: [(&'static str, &str, ReadDatabase); 7] = [
         ("outbox_pending_depth", "Items not ended yet.", |l| l.pending),
         ("oldest_pending_age_seconds", "Age of the oldest item not ended yet.", |l| {
             l.oldest_pending_age_seconds
         }),
         ("dlq_depth", "Items that failed and were not redriven.", |l| l.dlq_count),
         ("stuck_dispatching_count", "Leases that have expired.", |l| l.expired_lease_count),
+        (
+            "open_incidents",
+            "Late outcomes that contradict the ledger and that nobody has closed.",
+            |l| l.incident_count,
+        ),
         ("parked_depth", "Items waiting for a person.", |l| l.parked_count),
         ("due_unleased_depth", "Items that are due and nobody has.", |l| l.due_unleased_count),
     ];

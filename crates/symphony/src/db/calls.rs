@@ -79,21 +79,33 @@ calls! {
         -> "TABLE(outbox_id uuid, state_before text, state_after text, dry_run boolean)",
         "SELECT * FROM public.park_outbox(p_outbox_id => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5)";
     RELEASE = "release_outbox"
-        ("p_outbox_id uuid, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
-        -> "TABLE(outbox_id uuid, state_before text, state_after text, dry_run boolean)",
-        "SELECT * FROM public.release_outbox(p_outbox_id => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5)";
+        ("p_outbox_id uuid, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false, p_despite_unknown boolean DEFAULT false")
+        -> "TABLE(outbox_id uuid, state_before text, state_after text, dry_run boolean, tries jsonb, needs_despite_unknown boolean, needs_approver boolean)",
+        "SELECT * FROM public.release_outbox(p_outbox_id => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5, p_despite_unknown => $6)";
     RESOLVE = "resolve_outbox"
-        ("p_outbox_id uuid, p_resolution text, p_actor text, p_reason text, p_rail_reference text DEFAULT NULL::text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
-        -> "TABLE(outbox_id uuid, state_before text, state_after text, dry_run boolean)",
-        "SELECT * FROM public.resolve_outbox(p_outbox_id => $1, p_resolution => $2, p_actor => $3, p_reason => $4, p_rail_reference => $5, p_approver => $6, p_dry_run => $7)";
+        ("p_outbox_id uuid, p_resolution text, p_actor text, p_reason text, p_rail_reference text DEFAULT NULL::text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false, p_despite_unknown boolean DEFAULT false")
+        -> "TABLE(outbox_id uuid, state_before text, state_after text, dry_run boolean, tries jsonb, needs_despite_unknown boolean, needs_approver boolean)",
+        "SELECT * FROM public.resolve_outbox(p_outbox_id => $1, p_resolution => $2, p_actor => $3, p_reason => $4, p_rail_reference => $5, p_approver => $6, p_dry_run => $7, p_despite_unknown => $8)";
     REDRIVE = "redrive_outbox"
-        ("p_outbox_id uuid, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
-        -> "TABLE(outbox_id uuid, state_before text, state_after text, dry_run boolean, redriven_as uuid, sequence_id bigint)",
-        "SELECT * FROM public.redrive_outbox(p_outbox_id => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5)";
+        ("p_outbox_id uuid, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false, p_despite_unknown boolean DEFAULT false")
+        -> "TABLE(outbox_id uuid, state_before text, state_after text, dry_run boolean, redriven_as uuid, sequence_id bigint, tries jsonb, needs_despite_unknown boolean, needs_approver boolean)",
+        "SELECT * FROM public.redrive_outbox(p_outbox_id => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5, p_despite_unknown => $6)";
     SKIP_HEAD = "skip_outbox_head"
         ("p_participant_id text, p_rail_type text, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
         -> "TABLE(outbox_id uuid, state_before text, state_after text, dry_run boolean)",
         "SELECT * FROM public.skip_outbox_head(p_participant_id => $1, p_rail_type => $2, p_actor => $3, p_reason => $4, p_approver => $5, p_dry_run => $6)";
+    CLOSE_PAYMENT_INCIDENT = "close_payment_incident"
+        ("p_incident_no bigint, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(incident_no bigint, item_id uuid, recorded_state text, recorded_reference text, late_state text, late_reference text, dry_run boolean)",
+        "SELECT * FROM public.close_payment_incident(p_incident_no => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5)";
+    CLOSE_EVENT_INCIDENT = "close_event_incident"
+        ("p_incident_no bigint, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(incident_no bigint, item_id uuid, recorded_state text, recorded_reference text, late_state text, late_reference text, dry_run boolean)",
+        "SELECT * FROM public.close_event_incident(p_incident_no => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5)";
+    CLOSE_TRIGGER_INCIDENT = "close_trigger_incident"
+        ("p_incident_no bigint, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(incident_no bigint, item_id uuid, recorded_state text, recorded_reference text, late_state text, late_reference text, dry_run boolean)",
+        "SELECT * FROM public.close_trigger_incident(p_incident_no => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5)";
     PAUSE_LANE = "pause_payment_lane"
         ("p_actor text, p_reason text, p_dry_run boolean DEFAULT false")
         -> "TABLE(target text, state_before text, state_after text, dry_run boolean)",
