@@ -11,7 +11,7 @@ GRANT SELECT ON
     public.payment_outbox_rails, public.payment_outbox_paused_participants, public.payment_outbox_blocked_lanes,
     public.payment_outbox_workers, public.payment_outbox_settings,
     public.outbox_operational_status, public.payment_outbox_dead_letters, public.payment_outbox_leases, public.supervisor_outbox_status,
-    public.participant_sequence_gaps, public.outbox_incidents
+    public.participant_sequence_gaps, public.outbox_incidents, public.outbox_hint_leaders
     TO symphony_operator, symphony_approver;
 GRANT EXECUTE ON FUNCTION
     public.redrive_event_outbox, public.skip_event_outbox, public.pause_event_lane, public.resume_event_lane,

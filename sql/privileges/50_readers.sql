@@ -4,7 +4,7 @@ GRANT SELECT ON
     public.payment_outbox_rails, public.payment_outbox_paused_participants, public.payment_outbox_blocked_lanes,
     public.payment_outbox_workers, public.payment_outbox_settings,
     public.outbox_operational_status, public.payment_outbox_dead_letters, public.payment_outbox_leases, public.supervisor_outbox_status,
-    public.participant_sequence_gaps, public.outbox_incidents
+    public.participant_sequence_gaps, public.outbox_incidents, public.outbox_hint_leaders
     TO symphony_readonly, symphony_auditor;
 -- An auditor proves for itself that nothing was changed by hand.
 GRANT EXECUTE ON FUNCTION public.symphony_fingerprint TO symphony_auditor, symphony_operator, symphony_approver;

@@ -202,6 +202,10 @@ calls! {
         ("")
         -> "text",
         "SELECT public.symphony_fingerprint()";
+    LEAD_HINTS = "lead_outbox_hints"
+        ("p_group text, p_worker_id text, p_lease_seconds integer")
+        -> "boolean",
+        "SELECT public.lead_outbox_hints(p_group => $1, p_worker_id => $2, p_lease_seconds => $3)";
     CLAIM_TRIGGERS = "claim_trigger_outbox_batch"
         ("p_batch_size integer, p_worker_id text, p_lease_seconds integer, p_app_items_max integer DEFAULT NULL::integer, p_apps uuid[] DEFAULT NULL::uuid[], p_apps_held integer[] DEFAULT NULL::integer[]")
         -> "TABLE(id uuid, lease_token uuid, app_id uuid, source_kind text, trigger_id uuid, script_id uuid, reply_to uuid, payload jsonb, origin_principal uuid, principal uuid, trigger_depth integer, root_execution_id uuid, attempt_count integer, next_attempt_at timestamp with time zone, created_at timestamp with time zone)",
