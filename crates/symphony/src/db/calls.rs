@@ -39,7 +39,7 @@ calls! {
         -> "TABLE(outbox_id uuid, lease_token uuid, lease_expires_at timestamp with time zone, instruction_id text, participant_id text, sequence_id bigint, idempotency_key text, rail_type text, payload jsonb, attempt_count integer, must_inquire boolean, next_attempt_at timestamp with time zone, created_at timestamp with time zone, redrive_no integer, traceparent text, ordered boolean, marks_sending boolean)",
         "SELECT * FROM public.claim_outbox_batch(p_batch_size => $1, p_worker_id => $2, p_lease_seconds => $3, p_rails => $4, p_due_from => $5)";
     COMPLETE = "complete_outbox_attempt"
-        ("p_outbox_id uuid, p_lease_token uuid, p_worker_id text, p_state text, p_rail_reference text DEFAULT NULL::text, p_rail_code text DEFAULT NULL::text, p_error_code text DEFAULT NULL::text, p_error_message text DEFAULT NULL::text, p_latency_ms integer DEFAULT NULL::integer, p_retry_delay_seconds integer DEFAULT NULL::integer, p_unknown boolean DEFAULT false")
+        ("p_outbox_id uuid, p_lease_token uuid, p_worker_id text, p_state anycompatible, p_rail_reference text DEFAULT NULL::text, p_rail_code text DEFAULT NULL::text, p_error_code text DEFAULT NULL::text, p_error_message text DEFAULT NULL::text, p_latency_ms integer DEFAULT NULL::integer, p_retry_delay_seconds integer DEFAULT NULL::integer, p_unknown boolean DEFAULT false")
         -> "TABLE(attempt_no integer, state outbox_attempt_state, parked boolean)",
         "SELECT * FROM public.complete_outbox_attempt(p_outbox_id => $1, p_lease_token => $2, p_worker_id => $3, p_state => $4, p_rail_reference => $5, p_rail_code => $6, p_error_code => $7, p_error_message => $8, p_latency_ms => $9, p_retry_delay_seconds => $10, p_unknown => $11)";
     COMPLETE_BATCH = "complete_outbox_attempts"

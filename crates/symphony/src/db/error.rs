@@ -5,8 +5,12 @@
 
 use sqlx::error::DatabaseError;
 
-/// The unique index that makes a second terminal outcome impossible.
-const ONE_TERMINAL: &str = "payment_outbox_attempts_one_terminal_per_outbox";
+/// What makes a second terminal outcome impossible, lane by lane.
+const ONE_TERMINAL: [&str; 3] = [
+    "payment_outbox_attempts_one_terminal_per_outbox",
+    "event_outbox_attempts_one_terminal_per_event",
+    "trigger_outbox_attempts_one_terminal_per_item",
+];
 
 /// A failed call to the database.
 #[derive(Debug, thiserror::Error)]
@@ -235,7 +239,7 @@ fn from_server(error: &dyn DatabaseError) -> DbError {
         "P7008" => DbError::ApprovalMissing { message },
         "P7009" => DbError::UnknownTries { message },
         "23505" => match error.constraint() {
-            Some(ONE_TERMINAL) => DbError::TerminalBlocked,
+            Some(index) if ONE_TERMINAL.contains(&index) => DbError::TerminalBlocked,
             constraint => DbError::Integrity {
                 constraint: constraint.unwrap_or("a unique constraint").to_owned(),
             },
