@@ -283,7 +283,7 @@ pub async fn enqueue_at(
 ) -> Result<EnqueuedPayment, DbError> {
     run(connection, &format!("BEGIN ISOLATION LEVEL {isolation}")).await?;
     let result = async {
-        let enqueued = Ingest::enqueue(connection, request).await?;
+        let enqueued = Ingest::enqueue(&mut *connection, request).await?;
         run(connection, "COMMIT").await?;
         Ok(enqueued)
     }

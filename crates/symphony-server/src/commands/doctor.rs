@@ -184,12 +184,17 @@ async fn examine_workers(
     let listen = super::run::listen_options(&config, server)?;
     let heard = tokio::time::timeout(PROBE_LIMIT, probe(&database, listen)).await;
     checks.push(match heard {
-        Ok(Ok(())) => ok("listener", "a hint sent here is heard here"),
+        Ok(Ok(true)) => ok("listener", "a hint sent here is heard here"),
+        Ok(Ok(false)) => warn(
+            "listener",
+            "a transaction pooler lends the sessions, where no hints are heard: workers will poll; for hints, set \
+             database.listen_url to a direct connection"
+                .to_owned(),
+        ),
         Ok(Err(error)) => warn("listener", format!("cannot listen: {error}; workers will poll")),
         Err(_) => warn(
             "listener",
-            "a hint sent here is not heard: is LISTEN going through a transaction pooler? set database.listen_url; \
-             workers will poll"
+            "a hint sent here is not heard: does database.listen_url lead to the same database? workers will poll"
                 .to_owned(),
         ),
     });
@@ -207,12 +212,14 @@ fn settings(global: &Global) -> Result<(Config, Vec<RailSetup>), Failure> {
     Ok((config, plan.rails.unwrap_or_default()))
 }
 
-/// Send a hint to ourselves over one connection, and hear it over another.
-async fn probe(database: &Database, listen: PgConnectOptions) -> Result<(), DbError> {
+/// Send a hint to ourselves over one connection, and hear it over another. `false` where nothing can be heard.
+async fn probe(database: &Database, listen: PgConnectOptions) -> Result<bool, DbError> {
     let channel = format!("symphony_doctor_{}", std::process::id());
-    let mut hints = Hints::connect(listen, &channel, &channel).await?;
+    let Some(mut hints) = Hints::connect(listen, &channel, &channel).await? else {
+        return Ok(false);
+    };
     database.send_probe(&channel).await?;
-    hints.next().await.map(|_| ())
+    hints.next().await.map(|_| true)
 }
 
 fn fail(subject: &'static str, finding: String) -> Check {

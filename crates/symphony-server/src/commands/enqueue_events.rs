@@ -113,7 +113,7 @@ async fn try_to_write(
     let mut answers = Vec::with_capacity(piece.entries.len());
     for batch in piece.entries.chunks(BATCH_EVENTS) {
         let events: Vec<&RawValue> = batch.iter().map(|entry| entry.event.body()).collect();
-        answers.extend(Ingest::enqueue_events(transaction.connection(), &events).await?);
+        answers.extend(Ingest::enqueue_events(&mut transaction, &events).await?);
         progress.more(events.len());
     }
     if answers.iter().all(|answer| answer.error_code.is_none()) {

@@ -47,15 +47,13 @@ pub(super) async fn run(global: &Global, options: &Run) -> Result<ExitCode, Fail
         let broken = tokio::select! {
             result = super::database::wait_for_signal() => {
                 result?;
-                false
+                None
             }
-            () = end_of_input(), if options.until_input_ends => false,
-            () = workers.broken() => true,
+            () = end_of_input(), if options.until_input_ends => None,
+            why = workers.broken() => Some(broken(why)),
         };
-        match stop(workers, api).await {
-            Ok(_) if broken => Err(self::broken()),
-            stopped => stopped,
-        }
+        let stopped = stop(workers, api).await;
+        broken.map_or(stopped, Err)
     }
     .await;
     server.close().await?;
@@ -63,8 +61,9 @@ pub(super) async fn run(global: &Global, options: &Run) -> Result<ExitCode, Fail
 }
 
 /// A worker that is half dead ends as a whole, so that whoever watches over it starts another.
-pub(super) fn broken() -> Failure {
-    Failure::new("a task of the worker died, as the log says: start another worker")
+pub(super) fn broken(why: Option<String>) -> Failure {
+    let died = || "a task of the worker died, as the log says: start another worker".to_owned();
+    Failure::new(why.unwrap_or_else(died))
 }
 
 /// Until standard input ends. A thread of its own, which may go on reading when the process ends.

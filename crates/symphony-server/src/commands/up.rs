@@ -91,14 +91,12 @@ pub(super) async fn run(global: &Global, options: &Up) -> Result<ExitCode, Failu
         let broken = tokio::select! {
             result = wait_for_signal() => {
                 result?;
-                false
+                None
             }
-            () = workers.broken() => true,
+            why = workers.broken() => Some(super::run::broken(why)),
         };
-        let stopped = match stop(workers, api).await {
-            Ok(_) if broken => Err(super::run::broken()),
-            stopped => stopped,
-        };
+        let stopped = stop(workers, api).await;
+        let stopped = broken.map_or(stopped, Err);
         if let Some((receiver, _)) = receiver {
             receiver.stop().await;
         }

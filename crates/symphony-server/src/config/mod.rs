@@ -91,6 +91,7 @@ pub struct WorkerSection {
     repair_ms: (u64, u64),
     gather_ms: u64,
     shutdown_seconds: u64,
+    refused_seconds_max: u64,
 }
 
 impl WorkerSection {
@@ -106,6 +107,7 @@ impl WorkerSection {
             repair: span(self.repair_ms),
             gather: Duration::from_millis(self.gather_ms),
             shutdown: Duration::from_secs(self.shutdown_seconds),
+            refused_max: Duration::from_secs(self.refused_seconds_max),
         }
     }
 }

@@ -40,7 +40,7 @@ pub const TABLES: &[(&str, &[&str])] = &[
     ("outbox_operational_status", READS),
     ("payment_outbox_dead_letters", READS),
     ("payment_outbox_leases", READS),
-    ("supervisor_outbox_status", READS),
+    ("supervisor_outbox_status", WORKS_AND_READS),
     ("participant_sequence_gaps", READS),
     ("event_outbox_buckets", NOBODY),
     ("event_outbox_identities", READS),

@@ -25,7 +25,7 @@ use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -314,6 +314,52 @@ struct Shared<L: Lane> {
     /// The database does not take outcomes at present: nothing more is claimed until it does.
     unwritten: AtomicBool,
     stage: watch::Receiver<Stage>,
+    end: End,
+}
+
+/// How a task ends the whole engine for a reason that a person must hear.
+#[derive(Debug, Clone)]
+struct End {
+    stage: watch::Sender<Stage>,
+    stopping: Arc<AtomicBool>,
+    why: Arc<OnceLock<String>>,
+}
+
+impl<L: Lane> Shared<L> {
+    /// Every answer since then was this refusal. If that is too long ago, the worker ends: whoever watches over it
+    /// sees that, and would not see one that stands there. Answers whether it does.
+    fn end_if_refused_for_long(&self, what: &str, since: Instant, error: &DbError) -> bool {
+        if since.elapsed() < self.settings.refused_max {
+            return false;
+        }
+        let lane = self.lane.name();
+        let why = format!(
+            "the database has refused every {what} of the {lane} lane for {} s: {error}",
+            since.elapsed().as_secs()
+        );
+        self.end.stopping.store(true, Ordering::Release);
+        tracing::error!(lane, code = error.code(), event = "ENGINE_BROKEN", "{why}");
+        drop(self.end.why.set(why));
+        raise(&self.end.stage, Stage::Broken);
+        true
+    }
+}
+
+/// Since when a call has got nothing but refusals.
+#[derive(Debug, Default)]
+struct RefusedSince(Option<Instant>);
+
+impl RefusedSince {
+    /// It was answered, or nobody was there to refuse.
+    fn ended(&mut self) {
+        self.0 = None;
+    }
+
+    /// It failed: answers since when it is refused, if this was a refusal. An outage ends the series.
+    fn failed(&mut self, error: &DbError, now: Instant) -> Option<Instant> {
+        self.0 = if error.is_refusal() { self.0.or(Some(now)) } else { None };
+        self.0
+    }
 }
 
 /// A lane being worked.
@@ -328,6 +374,8 @@ pub struct Engine {
     stopping: Arc<AtomicBool>,
     tasks: JoinSet<()>,
     pullers: JoinSet<()>,
+    /// Why it ended by itself, if there is more to say than that a task died.
+    why: Arc<OnceLock<String>>,
     /// Closed when no puller is left.
     pulling: watch::Sender<()>,
 }
@@ -360,13 +408,17 @@ impl Engine {
         let (unsent_sender, unsent_receiver) = mpsc::unbounded_channel();
         let held = Arc::new(Notify::new());
         let group_count = groups.len();
+        let holds = Holds::new(
+            start.settings.lease,
+            start.settings.lease_margin,
+            start.points.clone(),
+            start.metrics.clone(),
+        );
+        let stopping = holds.stopping();
+        let end = End { stage: stage.clone(), stopping: stopping.clone(), why: Arc::default() };
+        let why = end.why.clone();
         let shared = Arc::new(Shared {
-            holds: Holds::new(
-                start.settings.lease,
-                start.settings.lease_margin,
-                start.points.clone(),
-                start.metrics.clone(),
-            ),
+            holds,
             room: Room::new(start.settings.held_items_max),
             groups: groups.into_iter().map(puller::GroupState::new).collect(),
             lane: start.lane,
@@ -375,9 +427,9 @@ impl Engine {
             points: start.points,
             unwritten: AtomicBool::new(false),
             stage: stage_seen,
+            end,
             settings: start.settings.clone(),
         });
-        let stopping = shared.holds.stopping();
         let mut tasks = JoinSet::new();
         let mut pullers = JoinSet::new();
         let (pulling, _) = watch::channel(());
@@ -407,6 +459,7 @@ impl Engine {
             stopping,
             tasks,
             pullers,
+            why,
             pulling,
         })
     }
@@ -421,13 +474,15 @@ impl Engine {
         &self.metrics
     }
 
-    /// Wait until a task of this engine has died and the claim that was under way has ended (or had its time). It
-    /// claims and renews nothing any more then: stop it, and start another process.
-    pub async fn broken(&self) {
+    /// Wait until a task of this engine has died, or the database has refused it for too long, and the claim that was
+    /// under way has ended (or had its time). It claims and renews nothing any more then: stop it, and start another
+    /// process. Answers why, if there is more to say than that a task died.
+    pub async fn broken(&self) -> Option<String> {
         let mut stage = self.stage.subscribe();
         // An error would mean that the engine itself is gone, and it is borrowed.
         drop(stage.wait_for(|stage| *stage == Stage::Broken).await);
         drop(tokio::time::timeout(self.shutdown, self.pulling.closed()).await);
+        self.why.get().cloned()
     }
 
     /// Stop: claim no more, give back what was not sent, let what is in flight end within the time allowed, and
