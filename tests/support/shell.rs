@@ -16,7 +16,13 @@ pub struct Told {
 }
 
 impl Told {
+    /// The answer in the document; which database gave it is beside it.
     pub fn json(&self) -> Value {
+        let mut document = self.document();
+        document.get_mut("answer").map_or(Value::Null, Value::take)
+    }
+
+    pub fn document(&self) -> Value {
         serde_json::from_str(&self.output)
             .unwrap_or_else(|_| panic!("no JSON: {}{}", self.output, self.error))
     }

@@ -18,6 +18,7 @@ use crate::config::{LogFormat, LogLevel, LogSection};
 pub const ALLOWED_FIELDS: [&str; 27] = [
     "message",
     "address",
+    "database",
     "code",
     "consumer",
     "error",

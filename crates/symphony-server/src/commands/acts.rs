@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
-use symphony::db::{ActAnswer, Auditor, DbError, FoundItem, Operator, SwitchAnswer};
+use symphony::db::{ActAnswer, Auditor, DbError, FoundItem, Operator, Role, SwitchAnswer};
 use symphony::domain::{Act, OutboxId, Resolution, Switch};
 
 use super::event_acts;
@@ -163,7 +163,7 @@ pub(super) async fn as_operator(
     work: impl AsyncFnOnce(Operator) -> Result<ExitCode, Failure>,
 ) -> Result<ExitCode, Failure> {
     let server = Server::open(global).await?;
-    let result = match server.database(1).await {
+    let result = match server.database_as(global, Role::Auditor).await {
         Ok(database) => work(database.operator()).await,
         Err(failure) => Err(failure),
     };

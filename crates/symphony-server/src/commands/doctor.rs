@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{Connection as _, PgConnection};
+use sqlx::PgConnection;
 use symphony::db::inspect::{self, ServerFacts};
 use symphony::db::migrate::{self, State};
 use symphony::db::{Database, DbError, Hints};
@@ -42,18 +42,12 @@ struct Check {
 
 pub(super) async fn run(global: &Global) -> Result<ExitCode, Failure> {
     let server = Server::open(global).await?;
-    let result = match server.connect().await {
-        Ok(mut connection) => {
-            let checks = examine(&mut connection).await;
-            connection.close().await?;
-            match checks {
-                Ok(mut checks) => {
-                    examine_workers(global, &server, &mut checks).await.map(|()| checks)
-                }
-                failed => failed,
-            }
-        }
-        Err(failure) => Err(failure),
+    if !global.json {
+        output::say_asked();
+    }
+    let result = match server.look(examine).await {
+        Ok(mut checks) => examine_workers(global, &server, &mut checks).await.map(|()| checks),
+        failed => failed,
     };
     server.close().await?;
     let checks = result?;

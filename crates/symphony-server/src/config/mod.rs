@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
+use symphony::db::Pooler;
 use symphony::engine::EngineSettings;
 use symphony::engine::gate::BreakerSettings;
 use toml::{Table, Value};
@@ -65,8 +66,32 @@ pub struct DatabaseSection {
     pub listen_url: Option<String>,
     /// The most connections one process opens, LISTEN not counted.
     pub connections_max: u32,
+    /// What stands between here and the server.
+    pub pooler: PoolerSetting,
     /// No SET LOCAL ROLE is needed.
     pub login_has_role: bool,
+}
+
+/// `database.pooler`.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PoolerSetting {
+    /// Found out with each connection.
+    Detect,
+    /// None.
+    None,
+    /// A transaction pooler.
+    Transaction,
+}
+
+impl From<PoolerSetting> for Pooler {
+    fn from(setting: PoolerSetting) -> Self {
+        match setting {
+            PoolerSetting::Detect => Self::Detect,
+            PoolerSetting::None => Self::None,
+            PoolerSetting::Transaction => Self::Transaction,
+        }
+    }
 }
 
 // URLs hold passwords.

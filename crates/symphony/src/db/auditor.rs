@@ -214,6 +214,15 @@ pub(super) const LANE_STATUS: &str = "SELECT lane, pending, due_unleased_count, 
        FROM public.supervisor_outbox_status \
       ORDER BY array_position(ARRAY['payments', 'events', 'triggers'], lane)";
 
+impl Database {
+    /// Which lanes are paused: every role may know, so that nobody acts on a database that is not the one they mean.
+    pub async fn lane_states(&self, role: Role) -> Result<Vec<(String, bool)>, DbError> {
+        let mut transaction = self.begin(role).await?;
+        let sql = "SELECT lane, paused FROM public.outbox_lane_states ORDER BY place";
+        Ok(sqlx::query_as(sql).fetch_all(&mut transaction).await?)
+    }
+}
+
 impl Auditor {
     pub(super) fn new(database: Database) -> Self {
         Self { database }

@@ -161,6 +161,8 @@ async fn try_migrate(server: &PgConnectOptions, options: Options) -> Result<Stat
     run(&mut transaction, &schema::script(Section::Privileges)).await?;
     run(&mut transaction, &stamp_sql()).await?;
     run(&mut transaction, LEAVE_OWNER).await?;
+    // A pooler may lend this session to others next: no name stays behind.
+    transaction.clear_cached_statements().await?;
     transaction.commit().await?;
     connection.close().await?;
     Ok(before)

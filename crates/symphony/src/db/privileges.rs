@@ -69,6 +69,7 @@ pub const TABLES: &[(&str, &[&str])] = &[
     ("trigger_outbox_events", READS),
     ("trigger_outbox_executions", WORKS_AND_READS),
     ("trigger_outbox_settings", READS),
+    ("outbox_lane_states", &[INGEST, EXECUTOR, OPERATOR, APPROVER, READONLY, AUDITOR]),
     ("symphony_schema", &[INGEST, EXECUTOR, OPERATOR, APPROVER, READONLY, AUDITOR]),
 ];
 
