@@ -32,6 +32,11 @@ impl Failure {
         self
     }
 
+    /// The code whose page explains more.
+    pub fn code(&self) -> Option<&str> {
+        self.code.as_deref()
+    }
+
     /// The same with other words for things: a person at a shell knows `--reason`, not `p_reason`.
     #[must_use]
     pub fn reworded(mut self, words: &[(&str, &str)]) -> Self {

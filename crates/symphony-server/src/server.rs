@@ -98,7 +98,8 @@ impl Server {
         }
         let options = PgConnectOptions::from_str(url)
             .map_err(|error| Failure::new(format!("database URL is not valid: {error}")))?;
-        Ok(options.application_name("symphony"))
+        // pgbouncer refuses extra_float_digits at the start, and nothing here reads a float.
+        Ok(options.application_name("symphony").extra_float_digits(None))
     }
 
     /// How to connect.

@@ -15,7 +15,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::config::{LogFormat, LogLevel, LogSection};
 
 /// Every field that may be logged. None of them holds anything of a payload.
-pub const ALLOWED_FIELDS: [&str; 27] = [
+pub const ALLOWED_FIELDS: [&str; 28] = [
     "message",
     "address",
     "database",

@@ -187,6 +187,17 @@ pub async fn check(connection: &mut PgConnection) -> Result<State, MigrateError>
     state
 }
 
+/// Look as the owner for the rest of a transaction that will be rolled back, where the login may not read by itself: the
+/// installing login can, and is no reader.
+pub async fn look_as_owner(transaction: &mut PgConnection) -> Result<(), MigrateError> {
+    let may_read: bool = sqlx::query_scalar(
+        "SELECT has_table_privilege('public.payment_outbox_pending', 'SELECT')",
+    )
+    .fetch_one(&mut *transaction)
+    .await?;
+    if may_read { Ok(()) } else { run(transaction, BECOME_OWNER).await }
+}
+
 /// The whole migration as a script for `psql`, for teams that apply it with their own tool. Idempotent.
 pub fn print() -> String {
     let mut script = String::from(

@@ -47,6 +47,8 @@ pub struct Link {
 impl Link {
     /// Find out, with one connection that is closed again.
     pub async fn find(options: PgConnectOptions, pooler: Pooler) -> Result<Self, DbError> {
+        // pgbouncer refuses it at the start, and nothing here reads a float.
+        let options = options.extra_float_digits(None);
         if pooler != Pooler::Detect {
             options.connect().await?.close().await?;
             return Ok(Self { options, pooled: pooler == Pooler::Transaction });

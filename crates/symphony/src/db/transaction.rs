@@ -194,7 +194,7 @@ async fn resolve_commit(
                     Fate::Undecided => {}
                 }
             }
-            Err(DbError::Unreachable { .. }) => {}
+            Err(error) if error.is_passing() => {}
             // A transaction id from the server's future: another server answered (a failover that lost it).
             Err(_) => return Err(DbError::CommitUnknown { xid }),
         }

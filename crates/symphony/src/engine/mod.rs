@@ -575,3 +575,29 @@ fn deadline(wait: Duration) -> Instant {
 fn jitter() -> u64 {
     Uuid::new_v4().as_u64_pair().0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_unbroken_series_of_refusals_counts_and_an_outage_is_none() {
+        let text = String::new;
+        let refused = || DbError::MissingPrivilege { message: text() };
+        let aborted = DbError::Refused { sqlstate: "25P02".into(), message: text() };
+        let away = DbError::Unreachable { message: text() };
+        let standby = DbError::Refused { sqlstate: "25006".into(), message: text() };
+        let elsewhere = DbError::Refused { sqlstate: "P7020".into(), message: text() };
+        let first = Instant::now();
+        let later = first + Duration::from_secs(40);
+        for interruption in [away, standby, elsewhere] {
+            let mut since = RefusedSince::default();
+            assert_eq!(since.failed(&refused(), first), Some(first));
+            assert_eq!(since.failed(&aborted, later), Some(first), "whatever the refusal says");
+            assert_eq!(since.failed(&interruption, later), None, "{interruption:?} is waited for");
+            assert_eq!(since.failed(&refused(), later), Some(later), "and ends the series");
+            since.ended();
+            assert_eq!(since.failed(&aborted, later), Some(later));
+        }
+    }
+}
