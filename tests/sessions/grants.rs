@@ -19,7 +19,8 @@ const COLUMNS: [&str; 8] =
 
 /// What the page says: each row's words, and who may.
 fn documented() -> BTreeMap<String, Vec<bool>> {
-    let table = PAGE.split("<!-- grants -->").nth(1).expect("the table of grants");
+    let (_, table) = PAGE.split_once("<!-- grants -->").expect("the table of grants");
+    let (table, _) = table.split_once("<!-- /grants -->").expect("its end");
     let rows = table.lines().filter(|line| line.starts_with("| `"));
     rows.map(|row| {
         let mut cells = row.trim_matches('|').split('|').map(str::trim);
@@ -32,7 +33,7 @@ fn documented() -> BTreeMap<String, Vec<bool>> {
 }
 
 /// A database with something for every command to find, installed by a login that is no superuser.
-async fn stage() -> (TestDb, Vec<PgConnectOptions>) {
+async fn stage() -> (TestDb, Vec<PgConnectOptions>, uuid::Uuid) {
     let (installer, name) = (unique("installer"), unique("installed"));
     let mut admin = support::server().await.connect().await.unwrap();
     let version = admin.server_version_num().unwrap();
@@ -68,7 +69,14 @@ async fn stage() -> (TestDb, Vec<PgConnectOptions>) {
     };
     let head = db.database.executor().claim(&request).await.unwrap().remove(0);
     db.complete("w", head.lease(), Outcome::Failed).await.unwrap();
-    db.push("shop", &json!({ "scripts": [crate::apps::script("s", "export default r => 1")] })).await;
+    db.push("shop", &json!({
+        "scripts": [crate::apps::script("s", "export default r => 1")],
+        "triggers": [crate::apps::trigger("t", "kv", "*", "s")],
+    }))
+    .await;
+    db.kv_set("shop", "a", &json!(1)).await;
+    let run = db.claim_item("w").await;
+    db.done("w", &run, json!([])).await;
 
     let mut logins = Vec::new();
     for column in COLUMNS {
@@ -77,13 +85,12 @@ async fn stage() -> (TestDb, Vec<PgConnectOptions>) {
             role => db.login(&format!("symphony_{role}")).await,
         });
     }
-    (db, logins)
+    (db, logins, run.id)
 }
 
 /// How to try a row of the table from a shell, if it is a command.
-fn command_line(row: &str) -> Option<String> {
+fn command_line(row: &str, execution: uuid::Uuid) -> Option<String> {
     let app = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/apps/orders");
-    let nobody = uuid::Uuid::nil();
     Some(match row {
         "enqueue payment" => {
             "enqueue payment --instruction i --participant p --key k --rail r --payload \
@@ -104,8 +111,8 @@ fn command_line(row: &str) -> Option<String> {
         "resume" => "resume events --reason x".to_owned(),
         "rail NAME --fifo" => "rail sepa --fifo false --reason x".to_owned(),
         "app push" => format!("app push {app}"),
-        "app logs" | "app tree" => format!("{row} {nobody}"),
-        "app replay" => format!("app replay {nobody} --reason x"),
+        "app logs" | "app tree" => format!("{row} {execution}"),
+        "app replay" => format!("app replay {execution} --reason x"),
         "app pause" => "app pause shop --reason x".to_owned(),
         "app resume" => "app resume shop --reason x".to_owned(),
         "app delete" => "app delete shop --reason x".to_owned(),
@@ -123,29 +130,42 @@ async fn may(login: &PgConnectOptions, line: &str) -> bool {
     let last = told.error.lines().last().unwrap_or_default();
     let error: Value = serde_json::from_str(last).unwrap_or_default();
     let refused = !told.ok && error["code"] == "42501";
+    if line == "doctor" && !refused {
+        // It fails here in any case: the tests' server runs without fsync.
+        let checks = told.json();
+        let subjects = checks.as_array().unwrap().iter().map(|check| check["subject"].as_str());
+        assert!(subjects.flatten().any(|subject| subject == "listener"), "{}", told.output);
+        return true;
+    }
     if refused {
         let words = error["error"].as_str().unwrap();
         assert!(words.contains("symphony_") || words.contains("CREATEROLE"), "{line}: {words}");
         assert_eq!(told.error.lines().count(), 1, "{line}: {}", told.error);
-    } else if !told.ok {
-        // The execution that does not exist; a command that finds its rights missing half way is a mistake.
-        assert_eq!(error["code"], "P7007", "{line} as {}: {}{}", login.get_username(), told.output, told.error);
     }
+    assert!(told.ok || refused, "{line} as {}: {}{}", login.get_username(), told.output, told.error);
     !refused
 }
 
 #[tokio::test]
 async fn every_command_and_page_is_open_to_the_roles_that_the_table_names_and_to_nobody_else() {
     let documented = documented();
-    let (db, logins) = stage().await;
+    let (db, logins, execution) = stage().await;
     let mut tried: BTreeMap<String, Vec<bool>> = BTreeMap::new();
     let lines: Vec<_> =
-        documented.keys().filter_map(|row| Some((row.clone(), command_line(row)?))).collect();
+        documented.keys().filter_map(|row| Some((row.clone(), command_line(row, execution)?))).collect();
     for (row, line) in lines {
-        // What writes is tried one after the other.
-        let at_once = if row.starts_with("migrate") || row == "app push" { 1 } else { 4 };
-        let answers = stream::iter(&logins).map(|login| may(login, &line)).buffered(at_once);
-        tried.insert(row, answers.collect().await);
+        // What writes is tried one after the other, and an app that is paused already is no act.
+        let at_once = if row.starts_with("migrate") || row.starts_with("app ") { 1 } else { 4 };
+        let (db, act) = (&db, row.as_str());
+        let answers = stream::iter(&logins).map(async |login| {
+            if ["app pause", "app resume"].contains(&act) {
+                let paused = act == "app resume";
+                db.sql(&format!("UPDATE apps SET paused = {paused} WHERE name = 'shop'")).await;
+            }
+            may(login, &line).await
+        });
+        let answers: Vec<bool> = answers.buffered(at_once).collect().await;
+        tried.insert(row, answers);
     }
     tried.insert("consume --inbox".to_owned(), try_inbox(&logins).await);
     tried.extend(try_workers(&db, &logins).await);

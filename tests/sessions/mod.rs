@@ -52,7 +52,7 @@ fn sandbox_rail(sandbox: &Sandbox) -> String {
 
 /// An event bus that nobody listens on.
 const EVENTS: &str = "[[events.routes]]\ntype = \"*\"\nbus = \"hooks\"\ntopic = \"hook\"\n\
-    [buses.hooks]\nkind = \"http\"\n[buses.hooks.endpoints.hook]\nurl = \"http://127.0.0.1:9/\"\nsecret_env = \"HOOK_SECRET\"\n";
+    [buses.hooks]\nkind = \"http\"\nallow_private_addresses = true\n[buses.hooks.endpoints.hook]\nurl = \"http://127.0.0.1:9/\"\nsecret_env = \"HOOK_SECRET\"\n";
 
 /// `symphony run` as a process.
 struct Worker {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use sqlx::postgres::PgConnectOptions;
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use super::brokers::Leashed;
 
@@ -86,6 +86,7 @@ impl Pooler {
         PgConnectOptions::new_without_pgpass()
             .host("127.0.0.1")
             .port(self.port)
+            .ssl_mode(PgSslMode::Disable)
             .username(options.get_username())
             .password(PASSWORD)
             .database(options.get_database().unwrap())

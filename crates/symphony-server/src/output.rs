@@ -85,6 +85,7 @@ impl From<MigrateError> for Failure {
     fn from(error: MigrateError) -> Self {
         match error {
             MigrateError::Db(error) => error.into(),
+            MigrateError::Privilege { .. } => Self::new(error.to_string()).with_code("42501"),
             other => Self::new(other.to_string()),
         }
     }

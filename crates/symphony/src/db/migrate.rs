@@ -181,7 +181,7 @@ pub async fn check(connection: &mut PgConnection) -> Result<State, MigrateError>
     }
     // The migrating login itself: it looks as the owner, in a transaction that is rolled back.
     let mut transaction = connection.begin().await?;
-    run(&mut transaction, BECOME_OWNER).await?;
+    become_owner_to_look(&mut transaction).await?;
     let state = state_of(&mut transaction).await;
     transaction.rollback().await?;
     state
@@ -195,8 +195,20 @@ pub async fn look_as_owner(transaction: &mut PgConnection) -> Result<(), Migrate
     )
     .fetch_one(&mut *transaction)
     .await?;
-    if may_read { Ok(()) } else { run(transaction, BECOME_OWNER).await }
+    if may_read { Ok(()) } else { become_owner_to_look(transaction).await }
 }
+
+async fn become_owner_to_look(transaction: &mut PgConnection) -> Result<(), MigrateError> {
+    let login: String =
+        sqlx::query_scalar("SELECT session_user::text").fetch_one(&mut *transaction).await?;
+    run(transaction, BECOME_OWNER).await.map_err(|error| match error {
+        MigrateError::Privilege { .. } => DbError::MissingRole { login, roles: LOOKERS }.into(),
+        other => other,
+    })
+}
+
+/// Who may look without being the login that migrates.
+const LOOKERS: &[&str] = &["symphony_auditor", "symphony_operator", "symphony_approver"];
 
 /// The whole migration as a script for `psql`, for teams that apply it with their own tool. Idempotent.
 pub fn print() -> String {
