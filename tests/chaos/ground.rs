@@ -41,8 +41,6 @@ impl Ground {
     /// The same with a pgbouncer before the server, and logins that have exactly the documented grants.
     pub async fn prepare_pooled(server_settings: &[(&str, &str)]) -> Self {
         let mut ground = Self::prepare(server_settings).await;
-        // The pooler must find the server again where it was.
-        ground.settings.port = Some(ground.port.load(Ordering::SeqCst));
         let mut connection = ground.options.connect().await.unwrap();
         for role in PARTIES {
             let login = login_of(role);
@@ -51,8 +49,10 @@ impl Ground {
         }
         connection.close().await.unwrap();
         let logins = PARTIES.map(login_of);
-        let port = ground.port.load(Ordering::SeqCst);
-        let pooler = Pooler::start(port, &logins.each_ref().map(String::as_str)).await;
+        // The pooler finds the server again wherever it is after its restart.
+        let way = ground.relay(None, &Arc::default()).await.options;
+        let logins = logins.each_ref().map(String::as_str);
+        let pooler = Pooler::start(way.get_port(), &logins).await;
         let pooler_port = Arc::new(AtomicU16::new(pooler.port));
         ground.pooler = Some((pooler, pooler_port));
         ground

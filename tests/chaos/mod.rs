@@ -63,7 +63,8 @@ async fn every_accepted_payment_is_executed_exactly_once_under_fire() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn every_accepted_payment_is_executed_exactly_once_through_a_pooler_with_the_documented_grants() {
+async fn every_accepted_payment_is_executed_exactly_once_through_a_pooler_with_the_documented_grants()
+ {
     if crate::support::pooler::found().is_none() {
         return;
     }

@@ -60,7 +60,9 @@ async fn without_a_database_every_command_is_refused_with_what_to_set_and_makes_
         let error = String::from_utf8(told.stderr).unwrap();
         assert!(!told.status.success(), "{command}");
         assert!(
-            error.contains("DATABASE_URL") && error.contains("[database] url") && error.contains("--private"),
+            error.contains("DATABASE_URL")
+                && error.contains("[database] url")
+                && error.contains("--private"),
             "{command}: {error}"
         );
         assert_eq!(error.lines().count(), 1, "{command}: {error}");
@@ -85,7 +87,8 @@ async fn the_url_of_the_file_is_obeyed_by_every_command_and_each_says_which_data
         assert!(error.contains(&format!("database {name} on ")), "{command}: {error}");
         let told = symphony(&folder, &format!("{command} --json")).await;
         let text = String::from_utf8(told.stdout).unwrap();
-        let document: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}"));
+        let document: serde_json::Value =
+            serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}"));
         assert_eq!(document["database"]["name"], name, "{command}: {text}");
         assert!(!text.contains(password) && !error.contains(password), "{command}: {text}{error}");
         if !["doctor", "migrate --check"].contains(&command.as_str()) {
@@ -107,7 +110,11 @@ async fn the_flag_wins_over_the_file() {
     let (file, flag) = (TestDb::new().await, TestDb::new().await);
     flag.enqueue(&payment("i1", "acme", "sepa")).await;
     let folder = Folder::new();
-    folder.write("symphony.toml", &format!("[database]\nurl = \"{}\"\n", file.options.to_url_lossy()));
-    let told = symphony(&folder, &format!("show i1 --database-url {}", flag.options.to_url_lossy())).await;
+    folder.write(
+        "symphony.toml",
+        &format!("[database]\nurl = \"{}\"\n", file.options.to_url_lossy()),
+    );
+    let told =
+        symphony(&folder, &format!("show i1 --database-url {}", flag.options.to_url_lossy())).await;
     assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
 }

@@ -42,7 +42,9 @@ async fn stage() -> (TestDb, Vec<PgConnectOptions>, uuid::Uuid) {
     );
     // What whoever made the roles has by itself from 16 on.
     if version >= 160_000 {
-        rights += &format!("GRANT symphony_control TO {installer} WITH ADMIN OPTION, INHERIT FALSE, SET FALSE;");
+        rights += &format!(
+            "GRANT symphony_control TO {installer} WITH ADMIN OPTION, INHERIT FALSE, SET FALSE;"
+        );
     }
     for statement in rights.split_inclusive(';') {
         support::run(&mut admin, statement).await.unwrap();
@@ -51,7 +53,8 @@ async fn stage() -> (TestDb, Vec<PgConnectOptions>, uuid::Uuid) {
     let options = support::server().await.clone().database(&name);
     let installer = options.clone().username(&installer).password("x");
     migrate::migrate(&installer, migrate::Options::default()).await.unwrap();
-    let database = Database::connect(options.clone(), 4, RoleSource::EachTransaction).await.unwrap();
+    let database =
+        Database::connect(options.clone(), 4, RoleSource::EachTransaction).await.unwrap();
     let db = TestDb { options, database };
 
     db.enqueue(&payment("pending", "acme", "sepa")).await;
@@ -69,10 +72,13 @@ async fn stage() -> (TestDb, Vec<PgConnectOptions>, uuid::Uuid) {
     };
     let head = db.database.executor().claim(&request).await.unwrap().remove(0);
     db.complete("w", head.lease(), Outcome::Failed).await.unwrap();
-    db.push("shop", &json!({
-        "scripts": [crate::apps::script("s", "export default r => 1")],
-        "triggers": [crate::apps::trigger("t", "kv", "*", "s")],
-    }))
+    db.push(
+        "shop",
+        &json!({
+            "scripts": [crate::apps::script("s", "export default r => 1")],
+            "triggers": [crate::apps::trigger("t", "kv", "*", "s")],
+        }),
+    )
     .await;
     db.kv_set("shop", "a", &json!(1)).await;
     let run = db.claim_item("w").await;
@@ -142,7 +148,13 @@ async fn may(login: &PgConnectOptions, line: &str) -> bool {
         assert!(words.contains("symphony_") || words.contains("CREATEROLE"), "{line}: {words}");
         assert_eq!(told.error.lines().count(), 1, "{line}: {}", told.error);
     }
-    assert!(told.ok || refused, "{line} as {}: {}{}", login.get_username(), told.output, told.error);
+    assert!(
+        told.ok || refused,
+        "{line} as {}: {}{}",
+        login.get_username(),
+        told.output,
+        told.error
+    );
     !refused
 }
 
@@ -151,8 +163,10 @@ async fn every_command_and_page_is_open_to_the_roles_that_the_table_names_and_to
     let documented = documented();
     let (db, logins, execution) = stage().await;
     let mut tried: BTreeMap<String, Vec<bool>> = BTreeMap::new();
-    let lines: Vec<_> =
-        documented.keys().filter_map(|row| Some((row.clone(), command_line(row, execution)?))).collect();
+    let lines: Vec<_> = documented
+        .keys()
+        .filter_map(|row| Some((row.clone(), command_line(row, execution)?)))
+        .collect();
     for (row, line) in lines {
         // What writes is tried one after the other, and an app that is paused already is no act.
         let at_once = if row.starts_with("migrate") || row.starts_with("app ") { 1 } else { 4 };
@@ -175,7 +189,8 @@ async fn every_command_and_page_is_open_to_the_roles_that_the_table_names_and_to
 async fn try_inbox(logins: &[PgConnectOptions]) -> Vec<bool> {
     let mut may = Vec::new();
     for login in logins {
-        let database = Database::connect(login.clone(), 1, RoleSource::EachTransaction).await.unwrap();
+        let database =
+            Database::connect(login.clone(), 1, RoleSource::EachTransaction).await.unwrap();
         let rest = std::time::Duration::from_secs(5);
         may.push(match database.inbox().begin(ActsAs::Role, rest).await {
             Err(error) => {

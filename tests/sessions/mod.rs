@@ -88,7 +88,14 @@ impl Worker {
             match lines.next_line().await.unwrap() {
                 None => return Err(before),
                 Some(line) if line.contains(" working ") => {
-                    break line.split("address=").nth(1).unwrap().split(' ').next().unwrap().to_owned();
+                    break line
+                        .split("address=")
+                        .nth(1)
+                        .unwrap()
+                        .split(' ')
+                        .next()
+                        .unwrap()
+                        .to_owned();
                 }
                 Some(line) => before += &(line + "\n"),
             }

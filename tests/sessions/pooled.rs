@@ -73,7 +73,9 @@ async fn every_command_works_through_a_transaction_pooler_however_often() {
             (&installer, "doctor"),
         ];
         for (login, command) in commands {
-            let told = symphony(login.to_url_lossy().as_str(), &[("USER", "dana")], command, &[], "").await;
+            let told =
+                symphony(login.to_url_lossy().as_str(), &[("USER", "dana")], command, &[], "")
+                    .await;
             // The tests' server runs without fsync, and that is all that may be wrong with it.
             let only_fsync = command == "doctor"
                 && told.output.contains("OK   invariants")
@@ -100,7 +102,8 @@ async fn installer(db: &TestDb) -> PgConnectOptions {
 }
 
 #[tokio::test]
-async fn every_lane_works_through_a_transaction_pooler_with_and_without_a_direct_connection_for_hints() {
+async fn every_lane_works_through_a_transaction_pooler_with_and_without_a_direct_connection_for_hints()
+ {
     if pooler::found().is_none() {
         return;
     }
@@ -110,8 +113,7 @@ async fn every_lane_works_through_a_transaction_pooler_with_and_without_a_direct
         "triggers": [crate::apps::trigger("t", "kv", "a/*", "s")],
     }))
     .await;
-    let (_pooler, [worker, producer]) =
-        pooled(&db, ["symphony_executor", "symphony_ingest"]).await;
+    let (_pooler, [worker, producer]) = pooled(&db, ["symphony_executor", "symphony_ingest"]).await;
     let folder = Folder::new();
     let sandbox = sandbox(&folder).await;
     let receiver = Receiver::start(ReceiverSettings::new(SECRET)).await.unwrap();
@@ -150,7 +152,8 @@ async fn every_lane_works_through_a_transaction_pooler_with_and_without_a_direct
         let said = deaf.said();
         let words = said.lines().filter(|line| {
             line.contains("polling finds the work") && line.contains(&format!("lane={lane}"))
-                || line.contains("polling finds the work") && line.contains(&format!("lane=\"{lane}\""))
+                || line.contains("polling finds the work")
+                    && line.contains(&format!("lane=\"{lane}\""))
         });
         assert_eq!(words.count(), 1, "it says so once: {said}");
     }

@@ -77,8 +77,9 @@ async fn a_worker_whose_claims_are_refused_ends_with_a_line_that_says_why_in_eve
         assert_eq!(status.code(), Some(1), "{said}");
         let last = said.lines().last().unwrap();
         assert!(
-            last.starts_with(&format!("symphony: the database has refused every claim of the {lane} lane for"))
-                && last.contains(&format!("login {name} lacks role symphony_executor")),
+            last.starts_with(&format!(
+                "symphony: the database has refused every claim of the {lane} lane for"
+            )) && last.contains(&format!("login {name} lacks role symphony_executor")),
             "{said}"
         );
     }

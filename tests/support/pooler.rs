@@ -64,7 +64,7 @@ impl Pooler {
         let settings = format!(
             "[databases]\n* = host=127.0.0.1 port={server_port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
              unix_socket_dir =\nauth_type = trust\nauth_file = {}/users\npool_mode = transaction\ndefault_pool_size = 3\n\
-             max_client_conn = 500\nserver_login_retry = 1\nquery_wait_timeout = 10\nlog_connections = 0\n\
+             max_client_conn = 500\nserver_login_retry = 1\nserver_tls_sslmode = disable\nquery_wait_timeout = 10\nlog_connections = 0\n\
              log_disconnections = 0\nlog_pooler_errors = 0\n",
             folder.display()
         );

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
-use sqlx::postgres::PgConnectOptions;
 use sqlx::PgConnection;
+use sqlx::postgres::PgConnectOptions;
 use symphony::db::inspect::{self, ServerFacts};
 use symphony::db::migrate::{self, State};
 use symphony::db::{Database, DbError, Hints};

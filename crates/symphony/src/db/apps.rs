@@ -503,9 +503,6 @@ impl Auditor {
         let sql = format!(
             "SELECT * FROM ({EXECUTIONS}) x WHERE x.root_execution_id = $1 ORDER BY x.created_at, x.id"
         );
-        Ok(sqlx::query_as(sqlx::AssertSqlSafe(sql))
-            .bind(root)
-            .fetch_all(&mut transaction)
-            .await?)
+        Ok(sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(root).fetch_all(&mut transaction).await?)
     }
 }

@@ -190,11 +190,10 @@ pub async fn check(connection: &mut PgConnection) -> Result<State, MigrateError>
 /// Look as the owner for the rest of a transaction that will be rolled back, where the login may not read by itself: the
 /// installing login can, and is no reader.
 pub async fn look_as_owner(transaction: &mut PgConnection) -> Result<(), MigrateError> {
-    let may_read: bool = sqlx::query_scalar(
-        "SELECT has_table_privilege('public.payment_outbox_pending', 'SELECT')",
-    )
-    .fetch_one(&mut *transaction)
-    .await?;
+    let may_read: bool =
+        sqlx::query_scalar("SELECT has_table_privilege('public.payment_outbox_pending', 'SELECT')")
+            .fetch_one(&mut *transaction)
+            .await?;
     if may_read { Ok(()) } else { become_owner_to_look(transaction).await }
 }
 

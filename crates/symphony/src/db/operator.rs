@@ -1,8 +1,8 @@
 //! The operator's handle: act on items, pause and resume, configure. Every act names its actor and reason.
 
 use serde::Serialize;
-use sqlx::postgres::PgRow;
 use sqlx::Postgres;
+use sqlx::postgres::PgRow;
 
 use super::{Auditor, Database, DbError, Role, RoleTransaction, calls};
 use crate::domain::{Act, OutboxId, Resolution, Switch};

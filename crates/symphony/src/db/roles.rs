@@ -121,7 +121,8 @@ impl Database {
 
 /// What PostgreSQL would say of a cluster that was never migrated.
 async fn missing_role(transaction: &mut RoleTransaction) -> Result<Option<String>, DbError> {
-    let exists: bool =
-        sqlx::query_scalar("SELECT to_regrole('symphony_auditor') IS NOT NULL").fetch_one(transaction).await?;
+    let exists: bool = sqlx::query_scalar("SELECT to_regrole('symphony_auditor') IS NOT NULL")
+        .fetch_one(transaction)
+        .await?;
     Ok((!exists).then(|| "role \"symphony_auditor\" does not exist".to_owned()))
 }

@@ -178,22 +178,16 @@ impl<'c> Executor<'c> for &'c mut RoleTransaction {
 }
 
 /// What became of a transaction whose COMMIT got no answer, sent in this life of the server.
-async fn resolve_commit(
-    database: &Database,
-    xid: String,
-    life: ServerLife,
-) -> Result<(), DbError> {
+async fn resolve_commit(database: &Database, xid: String, life: ServerLife) -> Result<(), DbError> {
     let started = Instant::now();
     while started.elapsed() < COMMIT_LOOKUP {
         match look_up_commit(database, &xid).await {
-            Ok((status, answering)) => {
-                match fate(status.as_deref(), answering == life) {
-                    Fate::Committed => return Ok(()),
-                    Fate::RolledBack => return Err(DbError::NotCommitted),
-                    Fate::Unknown => return Err(DbError::CommitUnknown { xid }),
-                    Fate::Undecided => {}
-                }
-            }
+            Ok((status, answering)) => match fate(status.as_deref(), answering == life) {
+                Fate::Committed => return Ok(()),
+                Fate::RolledBack => return Err(DbError::NotCommitted),
+                Fate::Unknown => return Err(DbError::CommitUnknown { xid }),
+                Fate::Undecided => {}
+            },
             Err(error) if error.is_passing() => {}
             // A transaction id from the server's future: another server answered (a failover that lost it).
             Err(_) => return Err(DbError::CommitUnknown { xid }),

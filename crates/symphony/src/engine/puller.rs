@@ -13,8 +13,8 @@ use super::gate::{Allowance, Breaker, RateLimit};
 use super::holds::Hold;
 use super::pacer::{Catch, Look, Pacer, worth_claiming};
 use super::{
-    Ask, Claimed, Dispatched, Group, Interruption, Lane, Point, RefusedSince, Shared, Stage, Unsent,
-    jitter,
+    Ask, Claimed, Dispatched, Group, Interruption, Lane, Point, RefusedSince, Shared, Stage,
+    Unsent, jitter,
 };
 use crate::db::DbError;
 
@@ -162,7 +162,8 @@ pub(super) async fn pull<L: Lane>(
             Ok(()) => refused.ended(),
             Err(error) => {
                 let since = refused.failed(&error, Instant::now());
-                if since.is_some_and(|since| shared.end_if_refused_for_long("claim", since, &error)) {
+                if since.is_some_and(|since| shared.end_if_refused_for_long("claim", since, &error))
+                {
                     break;
                 }
             }
