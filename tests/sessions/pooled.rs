@@ -183,3 +183,56 @@ async fn everything(database: &Database, n: usize) {
     Ingest::kv_set(session, "shop", &format!("a/{n}"), &value, None).await.unwrap();
     transaction.commit().await.unwrap();
 }
+
+/// What it costs: the same calls in a session of our own, by statements without names, and through the pooler.
+#[tokio::test]
+#[ignore = "a measurement: docs/PERFORMANCE.md"]
+async fn what_a_pooler_costs() {
+    use symphony::db::Pooler as Between;
+    let db = TestDb::new().await;
+    let (_pooler, [worker, producer]) = pooled(&db, ["symphony_executor", "symphony_ingest"]).await;
+    let direct = |login: &PgConnectOptions| {
+        let direct = db.options.clone().username(login.get_username()).password("x");
+        crate::support::proxy::without_socket(&direct, db.options.get_port())
+    };
+    let mut ways = Vec::new();
+    for (name, between, worker, producer) in [
+        ("direct", Between::Detect, direct(&worker), direct(&producer)),
+        ("direct, unnamed", Between::Transaction, direct(&worker), direct(&producer)),
+        ("pgbouncer", Between::Detect, worker, producer),
+    ] {
+        let roles = RoleSource::EachTransaction;
+        let worker = Database::connect_through(between, worker, 1, roles).await.unwrap();
+        let producer = Database::connect_through(between, producer, 1, roles).await.unwrap();
+        ways.push((name, worker, producer, [Vec::new(), Vec::new(), Vec::new()]));
+    }
+    for round in 0..300 {
+        for (name, worker, producer, times) in &mut ways {
+            let request = payment(&format!("{name}-{round}"), name, "sepa");
+            let many: Vec<_> =
+                (0..100).map(|n| payment(&format!("{name}-{round}-{n}"), name, "sepa")).collect();
+            let claim = symphony::db::ClaimRequest {
+                worker_id: "w",
+                batch_size: 1,
+                lease_seconds: 60,
+                rails: None,
+                due_from: None,
+            };
+            let started = std::time::Instant::now();
+            producer.ingest().enqueue_alone(&request).await.unwrap();
+            times[0].push(started.elapsed());
+            let started = std::time::Instant::now();
+            producer.ingest().enqueue_batch_alone(&many).await.unwrap();
+            times[1].push(started.elapsed());
+            let started = std::time::Instant::now();
+            worker.executor().claim(&claim).await.unwrap();
+            times[2].push(started.elapsed());
+        }
+    }
+    for (name, _, _, times) in &mut ways {
+        for (what, times) in ["enqueue 1", "enqueue 100", "claim 1"].iter().zip(times) {
+            times.sort();
+            println!("{name:<16} {what:<12} median {:?}", times[times.len() / 2]);
+        }
+    }
+}

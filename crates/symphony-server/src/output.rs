@@ -2,6 +2,7 @@
 
 use std::io::{self, Write as _};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use comfy_table::{Table, presets};
 use serde::Serialize;
@@ -57,9 +58,9 @@ impl Failure {
             eprintln!("{line}");
             return;
         }
-        // Where the line above has not said it already.
+        // One line says all, unless an answer has said it already.
         let asked = match asked {
-            Some(asked) if LANES.get().is_none() => format!(" ({})", asked.text()),
+            Some(asked) if TO_SAY.swap(false, Ordering::Relaxed) => format!(" ({})", asked.text()),
             _ => String::new(),
         };
         match &self.code {
@@ -148,6 +149,8 @@ pub struct Asked {
 }
 
 static ASKED: OnceLock<Asked> = OnceLock::new();
+/// Nobody has been told yet which database it is.
+static TO_SAY: AtomicBool = AtomicBool::new(false);
 static LANES: OnceLock<Vec<(String, bool)>> = OnceLock::new();
 
 impl Asked {
@@ -177,6 +180,7 @@ fn state_of(paused: bool) -> &'static str {
 /// Which database it is, once that is known.
 pub fn set_asked(asked: Asked) {
     drop(ASKED.set(asked));
+    TO_SAY.store(true, Ordering::Relaxed);
 }
 
 /// Which of its lanes are paused, as it was asked.
@@ -189,9 +193,10 @@ pub fn asked() -> Option<&'static Asked> {
     ASKED.get()
 }
 
-/// Tell a person which database answers, beside the answer: on standard error, so that a pipe gets the answer alone.
-pub fn say_asked() {
-    let Some(asked) = ASKED.get() else { return };
+/// Tell a person which database answers, once and beside the answer: on standard error, so that a pipe gets the answer
+/// alone.
+fn say_asked() {
+    let Some(asked) = ASKED.get().filter(|_| TO_SAY.swap(false, Ordering::Relaxed)) else { return };
     match LANES.get() {
         None => eprintln!("{}", asked.text()),
         Some(lanes) => {
@@ -210,7 +215,7 @@ pub fn json<T: Serialize>(value: &T) -> Result<(), Failure> {
             serde_json::to_string_pretty(&answer)
         }
     };
-    print(&format!("{}\n", text.map_err(|error| Failure::new(error.to_string()))?))
+    write(&format!("{}\n", text.map_err(|error| Failure::new(error.to_string()))?))
 }
 
 #[derive(Serialize)]
@@ -219,8 +224,13 @@ struct Answer<'a, T> {
     answer: &'a T,
 }
 
-/// To standard output. A reader that went away (`symphony ... | head`) is no failure.
+/// An answer for people, on standard output. A reader that went away (`symphony ... | head`) is no failure.
 pub fn print(text: &str) -> Result<(), Failure> {
+    say_asked();
+    write(text)
+}
+
+fn write(text: &str) -> Result<(), Failure> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),

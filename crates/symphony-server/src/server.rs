@@ -29,7 +29,11 @@ impl Server {
     pub async fn open(global: &Global) -> Result<Self, Failure> {
         match Self::named(global)? {
             Some(named) => Ok(named),
-            None if global.private => Self::start_private(global).await,
+            None if global.private => {
+                let private = Self::start_private(global).await?;
+                output::set_asked(private.asked());
+                Ok(private)
+            }
             None => Err(Failure::new(
                 "no database is named: set DATABASE_URL, --database-url or [database] url in symphony.toml; or add --private \
                  for the private PostgreSQL of `symphony up`",
@@ -77,10 +81,7 @@ impl Server {
         let server = Self { options, private: Some(private), pooler: Pooler::None };
         match server.ensure_database(PRIVATE_DATABASE).await {
             Ok(()) => {
-                let options = server.options.clone().database(PRIVATE_DATABASE);
-                let server = Self { options, ..server };
-                output::set_asked(server.asked());
-                Ok(server)
+                Ok(Self { options: server.options.clone().database(PRIVATE_DATABASE), ..server })
             }
             Err(failure) => {
                 server.close().await?;
@@ -166,20 +167,15 @@ impl Server {
         })
     }
 
-    /// The database layer for a command that does one thing, and a line that says whose it is: which database, and
-    /// which of its lanes are paused.
-    pub async fn database_as(&self, global: &Global, role: Role) -> Result<Database, Failure> {
+    /// The database layer for a command that does one thing; its answer will say which of the lanes are paused.
+    pub async fn database_as(&self, role: Role) -> Result<Database, Failure> {
         let database = self.database(1).await?;
-        let lanes = database.lane_states(role).await?;
-        output::set_lanes(&lanes);
-        if !global.json {
-            output::say_asked();
-        }
+        output::set_lanes(&database.lane_states(role).await?);
         Ok(database)
     }
 
     /// Host and database, without the password.
-    fn asked(&self) -> Asked {
+    pub fn asked(&self) -> Asked {
         let host = self.options.get_host();
         Asked {
             host: match self.options.get_socket() {

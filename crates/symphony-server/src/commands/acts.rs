@@ -163,7 +163,7 @@ pub(super) async fn as_operator(
     work: impl AsyncFnOnce(Operator) -> Result<ExitCode, Failure>,
 ) -> Result<ExitCode, Failure> {
     let server = Server::open(global).await?;
-    let result = match server.database_as(global, Role::Auditor).await {
+    let result = match server.database_as(Role::Auditor).await {
         Ok(database) => work(database.operator()).await,
         Err(failure) => Err(failure),
     };

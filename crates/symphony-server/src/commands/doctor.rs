@@ -42,9 +42,6 @@ struct Check {
 
 pub(super) async fn run(global: &Global) -> Result<ExitCode, Failure> {
     let server = Server::open(global).await?;
-    if !global.json {
-        output::say_asked();
-    }
     let result = match server.look(examine).await {
         Ok(mut checks) => examine_workers(global, &server, &mut checks).await.map(|()| checks),
         failed => failed,

@@ -21,7 +21,7 @@ pub(super) async fn run(global: &Global, options: &EnqueuePayment) -> Result<Exi
     // Bad input is refused before a server is started for it.
     let single = if options.lines.is_none() { Some(single_request(options)?) } else { None };
     let server = Server::open(global).await?;
-    let result = match server.database_as(global, Role::Ingest).await {
+    let result = match server.database_as(Role::Ingest).await {
         Ok(database) => enqueue(global, options, single, &database).await,
         Err(failure) => Err(failure),
     };

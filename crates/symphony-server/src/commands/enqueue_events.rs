@@ -43,7 +43,7 @@ pub(super) async fn run(global: &Global, options: &EnqueueEvent) -> Result<ExitC
         return report.refuse(global, first);
     }
     let server = Server::open(global).await?;
-    let result = match server.database_as(global, Role::Ingest).await {
+    let result = match server.database_as(Role::Ingest).await {
         Ok(database) => enqueue(global, first, source, &database, &mut report).await,
         Err(failure) => Err(failure),
     };

@@ -21,9 +21,6 @@ pub(super) async fn run(global: &Global, options: &Migrate) -> Result<ExitCode, 
 }
 
 async fn on(global: &Global, options: &Migrate, server: &Server) -> Result<ExitCode, Failure> {
-    if !global.json {
-        output::say_asked();
-    }
     if options.check {
         let state = server.look(async |connection| Ok(migrate::check(connection).await?)).await?;
         if global.json {

@@ -15,7 +15,7 @@ use crate::server::Server;
 
 pub(super) async fn run(global: &Global, id: &str) -> Result<ExitCode, Failure> {
     let server = Server::open(global).await?;
-    let result = match server.database_as(global, Role::Auditor).await {
+    let result = match server.database_as(Role::Auditor).await {
         Ok(database) => show(global, id, &database).await,
         Err(failure) => Err(failure),
     };

@@ -13,7 +13,7 @@ const REFRESH: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(global: &Global, watch: bool) -> Result<ExitCode, Failure> {
     let server = Server::open(global).await?;
-    let result = match server.database_as(global, Role::Auditor).await {
+    let result = match server.database_as(Role::Auditor).await {
         Ok(database) => show(global, watch, &database.auditor()).await,
         Err(failure) => Err(failure),
     };

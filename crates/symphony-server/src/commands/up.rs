@@ -204,7 +204,7 @@ impl Scene<'_> {
     fn announce(&self) -> Result<(), Failure> {
         if self.global.json {
             let document = json!({
-                "database": output::asked().map(output::Asked::document),
+                "database": self.server.asked().document(),
                 "api": self.api.map(|api| format!("http://{}", api.address())),
                 "sandbox": self.sandbox.map(|sandbox| format!("http://{}", sandbox.address())),
                 "record": self.sandbox.map(Sandbox::record_path),
@@ -304,8 +304,7 @@ impl Scene<'_> {
                 );
             }
             None => {
-                let yours = output::asked().map(output::Asked::text).unwrap_or_default();
-                line("database", format!("yours: {yours}"));
+                line("database", format!("yours: {}", self.server.asked().text()));
             }
         }
         text.push_str("\nCtrl-C stops it: what is in flight may end, nothing is lost.\n");

@@ -72,7 +72,8 @@ impl Database {
     /// Start a transaction that acts as one role.
     pub async fn begin(&self, role: Role) -> Result<RoleTransaction, DbError> {
         let statements = match (self.roles, role) {
-            (RoleSource::Login, Role::Executor) => BEGIN_AS_WORKER,
+            // Any SET pins a session of RDS Proxy; there the login itself has the time-out, as docs/OPERATING.md says.
+            (RoleSource::Login, Role::Executor) if !self.sessions_are_lent() => BEGIN_AS_WORKER,
             (RoleSource::Login, _) => "BEGIN",
             (RoleSource::EachTransaction, role) => begin_as(self.held_role(role).await?),
         };

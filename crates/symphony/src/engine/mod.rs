@@ -7,7 +7,8 @@
 //! - `puller.rs`: claims for one group and starts dispatches, within bounds;
 //! - `holds.rs`: what is held, and how long (pure but for a clock);
 //! - `completer.rs`: outcomes are gathered and written, again and again until the database has answered;
-//! - `keeper.rs`: renewal and repair.
+//! - `keeper.rs`: renewal and repair;
+//! - `refusals.rs`: when a database that answers no ends the worker.
 //!
 //! A worker may die at any line of this: whatever it held comes back through its lease.
 
@@ -19,6 +20,7 @@ mod listener;
 mod metrics;
 mod pacer;
 mod puller;
+mod refusals;
 mod settings;
 
 use std::fmt;
@@ -41,6 +43,7 @@ use holds::Holds;
 pub use holds::{Hold, Unsent};
 pub use metrics::{Counter, Gauge, Histogram, LATENCY_BOUNDS_MS, LaneMetrics};
 use puller::Room;
+use refusals::{End, RefusedSince};
 pub use settings::{Contradiction, EngineSettings, Group, check};
 
 /// Writers of outcomes: one gathers while the other waits for the database.
@@ -317,51 +320,6 @@ struct Shared<L: Lane> {
     end: End,
 }
 
-/// How a task ends the whole engine for a reason that a person must hear.
-#[derive(Debug, Clone)]
-struct End {
-    stage: watch::Sender<Stage>,
-    stopping: Arc<AtomicBool>,
-    why: Arc<OnceLock<String>>,
-}
-
-impl<L: Lane> Shared<L> {
-    /// Every answer since then was this refusal. If that is too long ago, the worker ends: whoever watches over it
-    /// sees that, and would not see one that stands there. Answers whether it does.
-    fn end_if_refused_for_long(&self, what: &str, since: Instant, error: &DbError) -> bool {
-        if since.elapsed() < self.settings.refused_max {
-            return false;
-        }
-        let lane = self.lane.name();
-        let why = format!(
-            "the database has refused every {what} of the {lane} lane for {} s: {error}",
-            since.elapsed().as_secs()
-        );
-        self.end.stopping.store(true, Ordering::Release);
-        tracing::error!(lane, code = error.code(), event = "ENGINE_BROKEN", "{why}");
-        drop(self.end.why.set(why));
-        raise(&self.end.stage, Stage::Broken);
-        true
-    }
-}
-
-/// Since when a call has got nothing but refusals.
-#[derive(Debug, Default)]
-struct RefusedSince(Option<Instant>);
-
-impl RefusedSince {
-    /// It was answered, or nobody was there to refuse.
-    fn ended(&mut self) {
-        self.0 = None;
-    }
-
-    /// It failed: answers since when it is refused, if this was a refusal. An outage ends the series.
-    fn failed(&mut self, error: &DbError, now: Instant) -> Option<Instant> {
-        self.0 = if error.is_refusal() { self.0.or(Some(now)) } else { None };
-        self.0
-    }
-}
-
 /// A lane being worked.
 #[derive(Debug)]
 pub struct Engine {
@@ -574,30 +532,4 @@ fn deadline(wait: Duration) -> Instant {
 /// Any number, for jitter.
 fn jitter() -> u64 {
     Uuid::new_v4().as_u64_pair().0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_an_unbroken_series_of_refusals_counts_and_an_outage_is_none() {
-        let text = String::new;
-        let refused = || DbError::MissingPrivilege { message: text() };
-        let aborted = DbError::Refused { sqlstate: "25P02".into(), message: text() };
-        let away = DbError::Unreachable { message: text() };
-        let standby = DbError::Refused { sqlstate: "25006".into(), message: text() };
-        let elsewhere = DbError::Refused { sqlstate: "P7020".into(), message: text() };
-        let first = Instant::now();
-        let later = first + Duration::from_secs(40);
-        for interruption in [away, standby, elsewhere] {
-            let mut since = RefusedSince::default();
-            assert_eq!(since.failed(&refused(), first), Some(first));
-            assert_eq!(since.failed(&aborted, later), Some(first), "whatever the refusal says");
-            assert_eq!(since.failed(&interruption, later), None, "{interruption:?} is waited for");
-            assert_eq!(since.failed(&refused(), later), Some(later), "and ends the series");
-            since.ended();
-            assert_eq!(since.failed(&aborted, later), Some(later));
-        }
-    }
 }
