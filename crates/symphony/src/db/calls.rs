@@ -41,7 +41,7 @@ calls! {
     COMPLETE = "complete_outbox_attempt"
         ("p_outbox_id uuid, p_lease_token uuid, p_worker_id text, p_state anycompatible, p_rail_reference text DEFAULT NULL::text, p_rail_code text DEFAULT NULL::text, p_error_code text DEFAULT NULL::text, p_error_message text DEFAULT NULL::text, p_latency_ms integer DEFAULT NULL::integer, p_retry_delay_seconds integer DEFAULT NULL::integer, p_unknown boolean DEFAULT false, p_spends_attempt boolean DEFAULT true, p_asked_only boolean DEFAULT false, p_retry_after_seconds integer DEFAULT NULL::integer")
         -> "TABLE(attempt_no integer, state outbox_attempt_state, parked boolean)",
-        "SELECT * FROM public.complete_outbox_attempt(p_outbox_id => $1, p_lease_token => $2, p_worker_id => $3, p_state => $4, p_rail_reference => $5, p_rail_code => $6, p_error_code => $7, p_error_message => $8, p_latency_ms => $9, p_retry_delay_seconds => $10, p_unknown => $11, p_spends_attempt => $12, p_asked_only => $13, p_retry_after_seconds => $14)";
+        "SELECT attempt_no, state::text, parked FROM public.complete_outbox_attempt(p_outbox_id => $1, p_lease_token => $2, p_worker_id => $3, p_state => $4, p_rail_reference => $5, p_rail_code => $6, p_error_code => $7, p_error_message => $8, p_latency_ms => $9, p_retry_delay_seconds => $10, p_unknown => $11, p_spends_attempt => $12, p_asked_only => $13, p_retry_after_seconds => $14)";
     COMPLETE_BATCH = "complete_outbox_attempts"
         ("p_worker_id text, p_outbox_ids uuid[], p_lease_tokens uuid[], p_states text[], p_rail_references text[] DEFAULT NULL::text[], p_rail_codes text[] DEFAULT NULL::text[], p_error_codes text[] DEFAULT NULL::text[], p_error_messages text[] DEFAULT NULL::text[], p_latencies_ms integer[] DEFAULT NULL::integer[], p_retry_delays_seconds integer[] DEFAULT NULL::integer[], p_unknowns boolean[] DEFAULT NULL::boolean[], p_spends_attempts boolean[] DEFAULT NULL::boolean[], p_asked_only boolean[] DEFAULT NULL::boolean[], p_retry_afters_seconds integer[] DEFAULT NULL::integer[]")
         -> "TABLE(item_no integer, outbox_id uuid, result text, attempt_no integer, state outbox_attempt_state, parked boolean)",
@@ -49,7 +49,7 @@ calls! {
     PARK_UNKNOWN = "park_unknown_outbox"
         ("p_outbox_id uuid, p_lease_token uuid, p_worker_id text, p_rail_reference text DEFAULT NULL::text, p_rail_code text DEFAULT NULL::text, p_error_code text DEFAULT NULL::text, p_error_message text DEFAULT NULL::text, p_latency_ms integer DEFAULT NULL::integer, p_asked_only boolean DEFAULT false")
         -> "TABLE(attempt_no integer, state outbox_attempt_state, parked boolean)",
-        "SELECT * FROM public.park_unknown_outbox(p_outbox_id => $1, p_lease_token => $2, p_worker_id => $3, p_rail_reference => $4, p_rail_code => $5, p_error_code => $6, p_error_message => $7, p_latency_ms => $8, p_asked_only => $9)";
+        "SELECT attempt_no, state::text, parked FROM public.park_unknown_outbox(p_outbox_id => $1, p_lease_token => $2, p_worker_id => $3, p_rail_reference => $4, p_rail_code => $5, p_error_code => $6, p_error_message => $7, p_latency_ms => $8, p_asked_only => $9)";
     RENEW = "renew_outbox_leases"
         ("p_worker_id text, p_outbox_ids uuid[], p_lease_tokens uuid[], p_lease_seconds integer")
         -> "TABLE(outbox_id uuid, renewed boolean, lease_expires_at timestamp with time zone)",
