@@ -24,7 +24,7 @@ use crate::money::{self, Defect};
 pub use decide::needs_marks;
 use decide::{Ages, Step};
 use first_byte::{FirstByte, Refusal};
-use rail::{Answer, Inquiry, Payment, Rail, Terms, Verdict};
+use rail::{Answer, Inquiry, InquiryTerms, Payment, Rail, Verdict};
 
 /// The longest pause a rail may ask for; the database takes no longer one.
 const RETRY_AFTER_MAX: Duration = Duration::from_hours(7 * 24);
@@ -38,6 +38,8 @@ pub struct RailSetup {
     pub name: String,
     /// The rail.
     pub rail: Arc<dyn Rail>,
+    /// What its name stood for before: asked what became of payments sent there, never sent to.
+    pub previous: Vec<Arc<dyn Rail>>,
     /// At most this many calls at once.
     pub concurrency_max: usize,
     /// Calls per second, inquiries included.
@@ -47,6 +49,13 @@ pub struct RailSetup {
 }
 
 impl RailSetup {
+    /// The earlier rail with this endpoint.
+    fn previous_at(&self, fingerprint: &str) -> Option<&dyn Rail> {
+        let found =
+            self.previous.iter().find(|rail| rail.terms().endpoint.fingerprint() == fingerprint);
+        found.map(AsRef::as_ref)
+    }
+
     /// Its bounds, as the engine takes them.
     pub fn group(&self) -> Group {
         Group {
@@ -72,6 +81,8 @@ pub struct PaymentLane {
     executor: Executor,
     worker_id: String,
     rails: BTreeMap<String, RailSetup>,
+    /// Where each rail sends to, as claims are told.
+    endpoints: BTreeMap<String, [String; 1]>,
 }
 
 /// What comes after an answer.
@@ -97,29 +108,51 @@ pub struct Done {
 impl PaymentLane {
     /// Work these rails, as this worker.
     pub fn new(executor: Executor, worker_id: String, rails: Vec<RailSetup>) -> Self {
+        let fingerprint = |rail: &RailSetup| rail.rail.terms().endpoint.fingerprint().to_owned();
+        let endpoints = rails.iter().map(|rail| (rail.name.clone(), [fingerprint(rail)])).collect();
         let rails = rails.into_iter().map(|rail| (rail.name.clone(), rail)).collect();
-        Self { executor, worker_id, rails }
+        Self { executor, worker_id, rails, endpoints }
     }
 
     /// Carry one out; the answer, and what comes after it.
     async fn carry_out(
         &self,
         item: &ClaimedItem,
-        rail: &dyn Rail,
+        setup: &RailSetup,
         hold: &Hold,
     ) -> Result<(Answer, Then), Unsent> {
+        let rail = setup.rail.as_ref();
         let terms = rail.terms();
         let payment = match payment(item) {
             Ok(payment) => payment,
             Err(defect) => return Ok(invalid(&defect, item.must_inquire)),
         };
+        let elsewhere = item
+            .endpoint
+            .as_deref()
+            .filter(|sent_to| item.must_inquire && *sent_to != terms.endpoint.fingerprint());
+        if let Some(sent_to) = elsewhere {
+            self.turn(item, hold).await?;
+            return Ok(settle_elsewhere(setup.previous_at(sent_to), &payment).await);
+        }
         let ages_at = hold.now();
         let ages = if item.must_inquire { self.ages(item).await? } else { Ages::unsent() };
-        let mut step = decide::first_step(item.must_inquire, terms, ages);
+        let mut step = decide::first_step(item.must_inquire, item.asked_again, terms, ages);
         if step == Step::Inquire {
             self.turn(item, hold).await?;
-            let inquiry = inquire(rail, terms, &payment).await;
+            let inquiry = inquire(rail, &payment).await;
             step = decide::after_inquiry(inquiry, terms, ages);
+        }
+        // Nobody knows where it was sent, if it was: every endpoint its rail has had is asked.
+        let nowhere = item.must_inquire && item.endpoint.is_none();
+        if nowhere && matches!(step, Step::Send | Step::Resend) {
+            for earlier in &setup.previous {
+                self.turn(item, hold).await?;
+                let inquiry = inquire(earlier.as_ref(), &payment).await;
+                if let Some(answer) = decide::known_elsewhere(inquiry) {
+                    return Ok((answer, Then::Settle));
+                }
+            }
         }
         match step {
             Step::Send => self.send(item, rail, &payment, hold, None).await,
@@ -215,9 +248,14 @@ impl PaymentLane {
             Ok(Some(history)) => Ok(Ages {
                 key_at_most: seconds(history.first_claim_age_seconds),
                 quiet_at_least: seconds(history.last_send_age_seconds),
+                outcomes: history.outcomes > 0,
             }),
             // Nothing on record: the most careful assumption.
-            Ok(None) => Ok(Ages { key_at_most: Duration::MAX / 2, quiet_at_least: Duration::ZERO }),
+            Ok(None) => Ok(Ages {
+                key_at_most: Duration::MAX / 2,
+                quiet_at_least: Duration::ZERO,
+                outcomes: true,
+            }),
             Err(error) => {
                 tracing::warn!(outbox_id = %item.outbox_id, code = error.code(), %error, "its history could not be read");
                 Err(Unsent::Undecided)
@@ -228,7 +266,7 @@ impl PaymentLane {
 
 impl Ages {
     fn unsent() -> Self {
-        Self { key_at_most: Duration::ZERO, quiet_at_least: Duration::ZERO }
+        Self { key_at_most: Duration::ZERO, quiet_at_least: Duration::ZERO, outcomes: false }
     }
 }
 
@@ -238,7 +276,8 @@ fn seconds(count: i64) -> Duration {
 
 fn payment(item: &ClaimedItem) -> Result<Payment, Defect> {
     Ok(Payment {
-        key: item.outbox_id,
+        key: item.rail_key,
+        outbox_id: item.outbox_id,
         instruction_id: item.instruction_id.clone(),
         participant_id: item.participant_id.clone(),
         sequence_id: item.sequence_id,
@@ -249,7 +288,38 @@ fn payment(item: &ClaimedItem) -> Result<Payment, Defect> {
     })
 }
 
-async fn inquire(rail: &dyn Rail, terms: &Terms, payment: &Payment) -> Inquiry {
+/// What may have been sent to an endpoint that the rail's name no longer stands for is asked about there, and never sent
+/// to another one by itself.
+async fn settle_elsewhere(earlier: Option<&dyn Rail>, payment: &Payment) -> (Answer, Then) {
+    let Some(earlier) = earlier else {
+        return (
+            cannot_tell(
+                "it may have been sent to an endpoint that is no longer configured: add it as a `previous` section of \
+                 its rail, or find out there",
+            ),
+            Then::Park,
+        );
+    };
+    if earlier.terms().inquiry == InquiryTerms::Impossible {
+        return (
+            cannot_tell("it may have been sent to an earlier endpoint, which cannot be asked"),
+            Then::Park,
+        );
+    }
+    match decide::known_elsewhere(inquire(earlier, payment).await) {
+        Some(answer) => (answer, Then::Settle),
+        None => (
+            cannot_tell(
+                "the earlier endpoint it may have been sent to does not know it; resolve it as retry to send it to the \
+                 present one",
+            ),
+            Then::Park,
+        ),
+    }
+}
+
+async fn inquire(rail: &dyn Rail, payment: &Payment) -> Inquiry {
+    let terms = rail.terms();
     match tokio::time::timeout(terms.inquiry_timeout, rail.inquire(payment)).await {
         Ok(inquiry) => inquiry,
         Err(_) => Inquiry::Unclear(Answer::trouble(
@@ -369,9 +439,13 @@ impl Lane for PaymentLane {
             lease_seconds: i32::try_from(ask.lease.as_secs()).unwrap_or(i32::MAX),
             rails: Some(&rails),
             due_from: ask.due_from,
+            endpoints: self.endpoints.get(ask.group).map(<[String; 1]>::as_slice),
         };
         let works = self.executor.claim(&request).await?;
         let through = works.last().map(|item| item.next_attempt_at);
+        if let Some(item) = works.last() {
+            self.executor.claimed(item.claimed_at);
+        }
         Ok(Claimed { works, through })
     }
 
@@ -380,7 +454,7 @@ impl Lane for PaymentLane {
             return Dispatched::Unsent(Unsent::Undecided);
         };
         let started = Instant::now();
-        match self.carry_out(item, setup.rail.as_ref(), hold).await {
+        match self.carry_out(item, setup, hold).await {
             Ok((answer, then)) => {
                 let trouble = answer.trouble;
                 if answer.verdict == Verdict::Unknown {
