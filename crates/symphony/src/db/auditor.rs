@@ -245,7 +245,7 @@ impl Auditor {
         Ok(sqlx::query_as(
             "SELECT lane, pending, due_unleased_count, leased_count, expired_lease_count, parked_count, \
                     scheduled_count, waiting_count, oldest_pending_age_seconds, dlq_count, paused, incident_count \
-               FROM public.supervisor_outbox_status \
+               FROM public.outbox_figures() \
               ORDER BY array_position(ARRAY['payments', 'events', 'triggers'], lane)",
         )
         .fetch_all(transaction.connection())
