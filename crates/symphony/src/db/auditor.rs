@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::{Database, DbError, RailSettings, Role};
+use super::{Database, DbError, RailSettings, Role, calls};
 use crate::domain::{AttemptState, LeaseToken, OutboxId};
 
 /// Reads.
@@ -242,14 +242,7 @@ impl Auditor {
     /// Every lane at a glance.
     pub async fn status(&self) -> Result<Vec<LaneStatus>, DbError> {
         let mut transaction = self.database.begin(self.role).await?;
-        Ok(sqlx::query_as(
-            "SELECT lane, pending, due_unleased_count, leased_count, expired_lease_count, parked_count, \
-                    scheduled_count, waiting_count, oldest_pending_age_seconds, dlq_count, paused, incident_count \
-               FROM public.outbox_figures() \
-              ORDER BY array_position(ARRAY['payments', 'events', 'triggers'], lane)",
-        )
-        .fetch_all(transaction.connection())
-        .await?)
+        Ok(sqlx::query_as(calls::FIGURES.sql).fetch_all(transaction.connection()).await?)
     }
 
     /// The contradictions nobody has closed, oldest first.
