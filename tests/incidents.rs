@@ -46,9 +46,13 @@ async fn a_late_yes_against_failed_is_seen_everywhere_until_a_person_closes_it()
     db.database.executor().record_late_outcome("lost", &yes(lost, "R1")).await.unwrap();
 
     let number: i64 = db.one("SELECT incident_no FROM outbox_incidents").await;
-    let list = dana(&db, "incident list --json").await.json();
+    let incidents = dana(&db, "incident list --json").await.json();
     assert_eq!(
-        (&list[0]["item_id"], &list[0]["recorded_state"], &list[0]["late_reference"]),
+        (
+            &incidents[0]["item_id"],
+            &incidents[0]["recorded_state"],
+            &incidents[0]["late_reference"]
+        ),
         (&Value::from(item.to_string()), &Value::from("FAILED"), &Value::from("R1"))
     );
     let status = dana(&db, "status --json").await.json();
@@ -147,10 +151,7 @@ async fn one_person_who_is_wrong_twice_is_stopped_twice() {
     assert!(!told.ok && told.error.contains("--despite-unknown is missing"), "{}", told.error);
     let again = operator.redrive(item, &despite()).await.unwrap();
     assert!(again.known.needs_despite_unknown);
-    assert_eq!(
-        db.one::<bool>("SELECT (details->>'despite_unknown')::boolean FROM payment_outbox_events WHERE event_type = 'REDRIVEN'").await,
-        true
-    );
+    assert!(db.one::<bool>("SELECT (details->>'despite_unknown')::boolean FROM payment_outbox_events WHERE event_type = 'REDRIVEN'").await);
 
     // The redrive fails by the rail's own word; what it redrives was still never answered.
     let lease = db.claim_one("w").await.lease();
