@@ -196,7 +196,11 @@ async fn zombies_that_are_not_in_a_row_do_not_park() {
 #[tokio::test]
 async fn on_a_rail_that_marks_what_was_not_marked_is_requeued_and_what_was_is_parked() {
     let db = TestDb::new().await;
-    db.database.operator().configure_rail("wire", &act(), None, None, Some(true)).await.unwrap();
+    db.database
+        .operator()
+        .configure_rail("wire", &act(), None, None, Some(true), None)
+        .await
+        .unwrap();
     let ids = db.enqueue_stream("p", "wire", 2).await;
     let claimed = db.claim("w", 2).await;
     let marked = db.database.executor().mark_sending("w", &[claimed[1].lease()]).await.unwrap();
@@ -272,6 +276,7 @@ async fn claims_take_rails_in_equal_shares_and_the_oldest_first() {
     assert!(sorted, "answered in claim order");
     let rails = ["shallow".to_owned()];
     let only = ClaimRequest {
+        endpoints: None,
         worker_id: "w",
         batch_size: 10,
         lease_seconds: 60,
@@ -290,6 +295,7 @@ async fn a_watermark_skips_what_lies_below_it_and_a_full_look_finds_it() {
     let ids = db.enqueue_stream("p", "ach", 1).await;
     let claimed = db.claim("w", 1).await;
     let below = ClaimRequest {
+        endpoints: None,
         worker_id: "w",
         batch_size: 10,
         lease_seconds: 60,

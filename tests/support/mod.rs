@@ -164,6 +164,7 @@ impl TestDb {
 
     pub async fn claim(&self, worker: &str, batch_size: i32) -> Vec<ClaimedItem> {
         let request = ClaimRequest {
+            endpoints: None,
             worker_id: worker,
             batch_size,
             lease_seconds: 60,
@@ -231,7 +232,7 @@ impl TestDb {
     pub async fn make_fifo(&self, rail: &str, on_failed: &str) {
         self.database
             .operator()
-            .configure_rail(rail, &act(), Some(true), Some(on_failed), None)
+            .configure_rail(rail, &act(), Some(true), Some(on_failed), None, None)
             .await
             .unwrap();
     }

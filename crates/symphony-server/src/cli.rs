@@ -5,6 +5,7 @@ mod app;
 mod bench;
 mod consume;
 mod events;
+mod restore;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ pub use bench::{
 };
 pub use consume::{Consume, SourceName};
 pub use events::{DEDUP_WINDOW_SECONDS, DlqLane, EnqueueEvent, Redrive, Skip};
+pub use restore::{AcceptServer, Restore};
 
 /// A money-grade transactional outbox for PostgreSQL.
 #[derive(Debug, Parser)]
@@ -124,6 +126,12 @@ pub enum Command {
         /// What.
         #[command(subcommand)]
         what: Dlq,
+    },
+    /// Go on after the database was restored, copied or promoted
+    Restore {
+        /// What.
+        #[command(subcommand)]
+        what: Restore,
     },
     /// Late outcomes that contradict the ledger: a yes against FAILED, a second reference
     Incident {
@@ -352,6 +360,9 @@ pub struct Rail {
     /// It can neither deduplicate nor be asked: sending is marked before the first byte leaves
     #[arg(long, value_name = "BOOL", requires_all = ["name", "reason"])]
     pub marks_sending: Option<bool>,
+    /// How long an item is tried while the rail is busy or away, before it is FAILED with GIVEN_UP
+    #[arg(long, value_name = "SECONDS", requires_all = ["name", "reason"])]
+    pub give_up_after_seconds: Option<i32>,
     /// Why; needed to change something
     #[arg(long)]
     pub reason: Option<String>,

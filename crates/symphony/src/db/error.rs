@@ -76,6 +76,12 @@ pub enum DbError {
         /// What the database said.
         message: String,
     },
+    /// P7020: the server is not the one this installation is known to run on: a failover, a restore or a copy.
+    #[error("{message}")]
+    OtherServer {
+        /// What the database said.
+        message: String,
+    },
     /// 23505 on the terminal index: the backstop held. Record it with `record_terminal_blocked`.
     #[error("a second terminal outcome was refused by the unique index")]
     TerminalBlocked,
@@ -157,6 +163,7 @@ impl DbError {
             Self::NoSuchItem { .. } => "P7007",
             Self::ApprovalMissing { .. } => "P7008",
             Self::UnknownTries { .. } => "P7009",
+            Self::OtherServer { .. } => "P7020",
             Self::TerminalBlocked | Self::Integrity { .. } => "23505",
             Self::Retry { .. } => "40001",
             Self::MissingPrivilege { .. } => "42501",
@@ -238,6 +245,7 @@ fn from_server(error: &dyn DatabaseError) -> DbError {
         "P7007" => DbError::NoSuchItem { message },
         "P7008" => DbError::ApprovalMissing { message },
         "P7009" => DbError::UnknownTries { message },
+        "P7020" => DbError::OtherServer { message },
         "23505" => match error.constraint() {
             Some(index) if ONE_TERMINAL.contains(&index) => DbError::TerminalBlocked,
             constraint => DbError::Integrity {
