@@ -226,6 +226,10 @@ calls! {
         ("")
         -> "text",
         "SELECT public.symphony_fingerprint()";
+    FIGURES = "outbox_figures"
+        ("")
+        -> "TABLE(lane text, pending bigint, due_unleased_count bigint, leased_count bigint, expired_lease_count bigint, parked_count bigint, scheduled_count bigint, waiting_count bigint, oldest_pending_age_seconds bigint, dlq_count bigint, paused boolean, incident_count bigint)",
+        "SELECT * FROM public.outbox_figures() ORDER BY array_position(ARRAY['payments', 'events', 'triggers'], lane)";
     LEAD_HINTS = "lead_outbox_hints"
         ("p_group text, p_worker_id text, p_lease_seconds integer")
         -> "boolean",

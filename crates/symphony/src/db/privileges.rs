@@ -145,6 +145,7 @@ pub const FUNCTIONS: &[(&str, &[&str])] = &[
     ("record_late_trigger_outcome", &[EXECUTOR]),
     ("fire_cron_tick", &[EXECUTOR]),
     ("lead_outbox_hints", &[EXECUTOR]),
+    ("outbox_figures", WORKS_AND_READS),
     ("push_app", ACTS),
     ("delete_app", ACTS),
     ("replay_trigger_execution", ACTS),
