@@ -6,8 +6,6 @@ GRANT SELECT ON
     public.outbox_operational_status, public.payment_outbox_dead_letters, public.payment_outbox_leases, public.supervisor_outbox_status,
     public.participant_sequence_gaps
     TO symphony_readonly, symphony_auditor;
--- An auditor proves for itself that nothing was changed by hand.
-GRANT EXECUTE ON FUNCTION public.symphony_fingerprint TO symphony_auditor, symphony_operator, symphony_approver;
 GRANT SELECT ON
     public.event_outbox_identities, public.event_outbox_log, public.event_outbox_cursors, public.event_outbox_blocked,
     public.event_outbox_waiting, public.event_outbox_attempts, public.event_outbox_events, public.event_outbox_settings,

@@ -81,11 +81,15 @@ impl Server {
         self.database_with(connections_max, RoleSource::EachTransaction).await
     }
 
-    /// The same, as a worker's configuration says.
+    /// The same, as a worker's configuration says. Whoever sends wants the live schema as declared, not only its stamp.
     pub async fn worker_database(&self, section: &DatabaseSection) -> Result<Database, Failure> {
         let roles =
             if section.login_has_role { RoleSource::Login } else { RoleSource::EachTransaction };
-        self.database_with(section.connections_max, roles).await
+        let database = self.database_with(section.connections_max, roles).await?;
+        let mut connection = self.connect().await?;
+        migrate::require_declared(&mut connection).await?;
+        connection.close().await?;
+        Ok(database)
     }
 
     async fn database_with(
@@ -95,15 +99,16 @@ impl Server {
     ) -> Result<Database, Failure> {
         if self.private.is_some() {
             let mut connection = self.connect().await?;
-            let state = migrate::check(&mut connection).await?;
+            let (state, _) = migrate::check(&mut connection).await?;
             connection.close().await?;
             if matches!(state, State::NotInstalled | State::CodeDiffers) {
                 migrate::migrate(&self.options, migrate::Options::default()).await?;
             }
-        } else {
-            // One connection first: the pool would hide the reason behind a time-out.
-            self.connect().await?.close().await?;
         }
+        // One connection first: the pool would hide the reason behind a time-out.
+        let mut connection = self.connect().await?;
+        migrate::require_known(&mut connection).await?;
+        connection.close().await?;
         Ok(Database::connect(self.options.clone(), connections_max, roles).await?)
     }
 

@@ -186,10 +186,6 @@ calls! {
         ("p_consumer text, p_older_than_seconds bigint, p_batch_size integer")
         -> "bigint",
         "SELECT public.retire_event_inbox(p_consumer => $1, p_older_than_seconds => $2, p_batch_size => $3)";
-    FINGERPRINT = "symphony_fingerprint"
-        ("")
-        -> "text",
-        "SELECT public.symphony_fingerprint()";
     CLAIM_TRIGGERS = "claim_trigger_outbox_batch"
         ("p_batch_size integer, p_worker_id text, p_lease_seconds integer, p_app_items_max integer DEFAULT NULL::integer, p_apps uuid[] DEFAULT NULL::uuid[], p_apps_held integer[] DEFAULT NULL::integer[]")
         -> "TABLE(id uuid, lease_token uuid, app_id uuid, source_kind text, trigger_id uuid, script_id uuid, reply_to uuid, payload jsonb, origin_principal uuid, principal uuid, trigger_depth integer, root_execution_id uuid, attempt_count integer, next_attempt_at timestamp with time zone, created_at timestamp with time zone)",
