@@ -43,6 +43,7 @@ mod races;
 mod run_command;
 mod sandbox_command;
 mod schema;
+mod tampering;
 mod tour;
 mod triggers;
 mod wake_up;

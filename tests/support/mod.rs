@@ -28,21 +28,8 @@ static SERVER: OnceCell<PgConnectOptions> = OnceCell::const_new();
 pub async fn server() -> &'static PgConnectOptions {
     SERVER
         .get_or_init(|| async {
-            let folder = PathBuf::from(format!("/tmp/symphony-test-{}", std::process::id()));
-            let settings = Settings {
-                // No test here pulls the plug of this server; those that do have one of their own, with fsync.
-                extra_settings: vec![
-                    ("fsync".into(), "off".into()),
-                    ("max_connections".into(), "300".into()),
-                ],
-                ..Settings::new(&folder)
-            };
-            let postgres =
-                PrivatePostgres::start(&settings).await.expect("a PostgreSQL for the tests");
-            watch(&folder, &postgres);
-            let options = postgres.connect_options();
-            // Never dropped: this process is the server's user until it ends.
-            std::mem::forget(postgres);
+            // No test here pulls the plug of this server; those that do have one of their own, with fsync.
+            let options = start_server("test", &[("fsync", "off"), ("max_connections", "300")]).await;
             let mut connection = options.connect().await.unwrap();
             run(&mut connection, &format!("CREATE DATABASE {TEMPLATE}")).await.unwrap();
             let template = options.clone().database(TEMPLATE);
@@ -56,6 +43,24 @@ pub async fn server() -> &'static PgConnectOptions {
             options
         })
         .await
+}
+
+/// A server that lives as long as this process.
+pub async fn start_server(name: &str, extra_settings: &[(&str, &str)]) -> PgConnectOptions {
+    let folder = PathBuf::from(format!("/tmp/symphony-{name}-{}", std::process::id()));
+    let settings = Settings {
+        extra_settings: extra_settings
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect(),
+        ..Settings::new(&folder)
+    };
+    let postgres = PrivatePostgres::start(&settings).await.expect("a PostgreSQL for the tests");
+    watch(&folder, &postgres);
+    let options = postgres.connect_options();
+    // Never dropped: this process is the server's user until it ends.
+    std::mem::forget(postgres);
+    options
 }
 
 /// As the printed script does, but without comparing: only so can a changed schema be written down.
@@ -116,10 +121,15 @@ pub struct TestDb {
 
 impl TestDb {
     pub async fn new() -> Self {
+        Self::cloned(server().await, TEMPLATE).await
+    }
+
+    /// A copy of any database of any server.
+    pub async fn cloned(server: &PgConnectOptions, template: &str) -> Self {
         let name = unique("test");
-        let mut connection = server().await.connect().await.unwrap();
-        run(&mut connection, &format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}")).await.unwrap();
-        let options = server().await.clone().database(&name);
+        let mut connection = server.connect().await.unwrap();
+        run(&mut connection, &format!("CREATE DATABASE {name} TEMPLATE {template}")).await.unwrap();
+        let options = server.clone().database(&name);
         let database =
             Database::connect(options.clone(), 20, RoleSource::EachTransaction).await.unwrap();
         Self { options, database }
@@ -253,6 +263,11 @@ impl TestDb {
     pub async fn assert_ledger_holds(&self) {
         let figures = self.database.auditor().figures().await.unwrap();
         assert!(figures.holds(), "{figures:?}");
+        self.assert_data_agrees().await;
+    }
+
+    /// Nothing of any lane contradicts anything else.
+    pub async fn assert_data_agrees(&self) {
         let found =
             symphony::db::data_checks::contradictions(&mut self.admin().await, true).await.unwrap();
         assert_eq!(found.contradictions, Vec::<String>::new());

@@ -126,4 +126,4 @@ WITH ours AS MATERIALIZED (
     SELECT 'membership', format('%s in %s', m.member::regrole, m.roleid::regrole), 'granted by ' || m.grantor::regrole
       FROM pg_auth_members m WHERE m.member IN (SELECT r.oid FROM pg_roles r WHERE r.rolname = ANY ($4))
 )
-SELECT kind, object, coalesce(detail, '') AS detail FROM facts ORDER BY (kind || ' ' || object) COLLATE "C"
+SELECT kind, object, replace(coalesce(detail, ''), chr(10), ' ') AS detail FROM facts ORDER BY (kind || ' ' || object) COLLATE "C"

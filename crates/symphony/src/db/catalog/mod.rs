@@ -108,6 +108,7 @@ impl fmt::Display for Difference {
             ("body" | "view", _, _) => {
                 write!(f, "the definition of {object} is not as declared")
             }
+            ("disabled", _, _) => write!(f, "foreign key {object} is disabled"),
             (_, Some(declared), None) => {
                 write!(f, "{kind} {object} is missing (declared: {declared})")
             }
