@@ -8,9 +8,15 @@ async fn assert_data_found(edit: &str, words: &str) {
     let victim = Victim::new().await;
     victim.db.sql(&format!("SET session_replication_role = replica; {}", unguarded(edit))).await;
     victim.assert_found(words).await;
+}
+
+#[tokio::test]
+async fn migrate_mends_no_data_and_hides_none() {
+    let victim = Victim::new().await;
+    victim.db.sql("DELETE FROM payment_outbox_pending WHERE sequence_id = 6").await;
     let told = victim.symphony("migrate").await;
     assert!(told.ok, "{}{}", told.output, told.error);
-    victim.assert_found(words).await;
+    victim.assert_found("is neither pending nor ended").await;
 }
 
 /// Ledger guards fire even for a replica: they are switched off, and back on, by whoever owns the table.

@@ -44,8 +44,8 @@ async fn a_column_of_another_type_is_named() {
     let victim = Victim::new().await;
     victim
         .assert_left(
-            "ALTER TABLE payment_outbox_attempts ALTER COLUMN latency_ms TYPE BIGINT",
-            "payment_outbox_attempts.latency_ms is changed: bigint (declared: integer)",
+            "ALTER TABLE trigger_outbox_attempts ALTER COLUMN latency_ms TYPE BIGINT",
+            "trigger_outbox_attempts.latency_ms is changed: bigint (declared: integer)",
         )
         .await;
 }

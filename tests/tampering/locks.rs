@@ -53,7 +53,7 @@ async fn a_blocked_migration_says_by_whom_and_changes_nothing() {
 async fn two_migrations_wait_for_each_other_and_the_second_finds_nothing_to_do() {
     let victim = Victim::new().await;
     victim.db.sql("DROP INDEX payment_outbox_attempts_failed").await;
-    let mut first = victim.db.as_role("symphony_control").await;
+    let mut first = victim.db.admin().await;
     run(&mut first, "BEGIN; LOCK TABLE symphony_schema IN SHARE ROW EXCLUSIVE MODE; \
                      CREATE INDEX payment_outbox_attempts_failed ON payment_outbox_attempts (completed_at) WHERE state = 'FAILED'")
         .await

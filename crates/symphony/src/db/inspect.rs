@@ -46,59 +46,52 @@ pub async fn privilege_differences(
     connection: &mut PgConnection,
 ) -> Result<Vec<PrivilegeDifference>, DbError> {
     let mut differences = Vec::new();
-    let mut tables = Vec::new();
-    for (table, readers) in TABLES {
-        tables.push(*table);
-        let exists: bool = sqlx::query_scalar("SELECT to_regclass('public.' || $1) IS NOT NULL")
-            .bind(table)
-            .fetch_one(&mut *connection)
+    let tables: Vec<_> = TABLES.iter().map(|(table, _)| *table).collect();
+    let live: Vec<(String, String, String)> = sqlx::query_as(
+        "SELECT t.name, r.role, p.privilege FROM unnest($2::text[]) t(name) CROSS JOIN unnest($1::text[]) r(role) \
+          CROSS JOIN unnest(ARRAY['SELECT','INSERT','UPDATE','DELETE','TRUNCATE','REFERENCES','TRIGGER'] \
+              || CASE WHEN current_setting('server_version_num')::int >= 170000 THEN ARRAY['MAINTAIN'] ELSE '{}' END) p(privilege) \
+          WHERE CASE WHEN p.privilege IN ('SELECT','INSERT','UPDATE','REFERENCES') \
+                     THEN has_any_column_privilege(r.role, to_regclass('public.' || t.name), p.privilege) \
+                     ELSE has_table_privilege(r.role, to_regclass('public.' || t.name), p.privilege) END",
+    )
+    .bind(asked_roles())
+    .bind(&tables)
+    .fetch_all(&mut *connection)
+    .await?;
+    let missing: Vec<String> =
+        sqlx::query_scalar("SELECT t FROM unnest($1::text[]) t WHERE to_regclass('public.' || t) IS NULL")
+            .bind(&tables)
+            .fetch_all(&mut *connection)
             .await?;
-        if !exists {
-            continue;
-        }
-        let live: Vec<(String, String)> = sqlx::query_as(
-            "SELECT r.role, p.privilege FROM unnest($1::text[]) r(role) \
-              CROSS JOIN unnest(ARRAY['SELECT','INSERT','UPDATE','DELETE','TRUNCATE','REFERENCES','TRIGGER'] \
-                  || CASE WHEN current_setting('server_version_num')::int >= 170000 THEN ARRAY['MAINTAIN'] ELSE '{}' END) p(privilege) \
-              WHERE CASE WHEN p.privilege IN ('SELECT','INSERT','UPDATE','REFERENCES') \
-                         THEN has_any_column_privilege(r.role, $2::text, p.privilege) \
-                         ELSE has_table_privilege(r.role, $2::text, p.privilege) END",
-        )
-        .bind(asked_roles())
-        .bind(format!("public.{table}"))
-        .fetch_all(&mut *connection)
-        .await?;
-        for role in asked_roles() {
-            let declared = readers.contains(&role.as_str());
-            let has_select = live.iter().any(|(r, p)| *r == role && p == "SELECT");
-            if declared && !has_select {
-                differences.push(difference(&role, "SELECT", table, false));
+    for (table, readers) in TABLES {
+        for role in readers.iter().filter(|_| !missing.iter().any(|name| name == table)) {
+            if !live.iter().any(|(t, r, p)| t == table && r == role && p == "SELECT") {
+                differences.push(difference(role, "SELECT", table, false));
             }
         }
-        for (role, privilege) in live {
+        for (_, role, privilege) in live.iter().filter(|(name, _, _)| name == table) {
             if privilege != "SELECT" || !readers.contains(&role.as_str()) {
-                differences.push(difference(&role, &privilege, table, true));
+                differences.push(difference(role, privilege, table, true));
             }
         }
     }
-    let mut functions = Vec::new();
+    let functions: Vec<_> = FUNCTIONS.iter().map(|(function, _)| *function).collect();
+    let live: Vec<(String, String)> = sqlx::query_as(
+        "SELECT DISTINCT p.proname::text, r.role FROM pg_proc p CROSS JOIN unnest($1::text[]) r(role) \
+          WHERE p.proname = ANY ($2::text[]) AND p.proowner = $3::text::regrole \
+            AND has_function_privilege(r.role, p.oid, 'EXECUTE')",
+    )
+    .bind(asked_roles())
+    .bind(&functions)
+    .bind(OWNER)
+    .fetch_all(&mut *connection)
+    .await?;
     for (function, callers) in FUNCTIONS {
-        functions.push(*function);
-        let live: Vec<String> = sqlx::query_scalar(
-            "SELECT DISTINCT r.role FROM pg_proc p CROSS JOIN unnest($1::text[]) r(role) \
-              WHERE p.proname = $2 AND p.proowner = $3::text::regrole \
-                AND has_function_privilege(r.role, p.oid, 'EXECUTE')",
-        )
-        .bind(asked_roles())
-        .bind(function)
-        .bind(OWNER)
-        .fetch_all(&mut *connection)
-        .await?;
         for role in asked_roles() {
-            match (callers.contains(&role.as_str()), live.contains(&role)) {
-                (true, false) => differences.push(difference(&role, "EXECUTE", function, false)),
-                (false, true) => differences.push(difference(&role, "EXECUTE", function, true)),
-                _ => {}
+            let has = live.iter().any(|(f, r)| f == function && *r == role);
+            if has != callers.contains(&role.as_str()) {
+                differences.push(difference(&role, "EXECUTE", function, has));
             }
         }
     }

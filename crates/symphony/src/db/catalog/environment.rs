@@ -60,8 +60,8 @@ const FINDINGS: &str = "
                          'pg_execute_server_program')
     UNION ALL
     SELECT NOT (o.rolsuper AND f.rolsuper),
-           format('event trigger %s of %s runs function %s of %s whenever the schema is changed, as whoever changes it',
-                  e.evtname, o.rolname, e.evtfoid::regproc, f.rolname)
+           format('event trigger %s of %s runs function %s.%s of %s whenever the schema is changed, as whoever changes it',
+                  e.evtname, o.rolname, p.pronamespace::regnamespace, p.proname, f.rolname)
       FROM pg_event_trigger e JOIN pg_proc p ON p.oid = e.evtfoid JOIN pg_roles o ON o.oid = e.evtowner JOIN pg_roles f ON f.oid = p.proowner
      WHERE e.evtenabled <> 'D'
        AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_event_trigger'::regclass AND d.objid = e.oid AND d.deptype = 'e')

@@ -8,6 +8,7 @@ pub mod environment;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::LazyLock;
 
 use sha2::{Digest as _, Sha256};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
@@ -137,8 +138,9 @@ pub(super) fn is_declared_relation(name: &str) -> bool {
 }
 
 fn is_declared_as(name: &str, kind: &str) -> bool {
-    let words = format!(" {name}{SEPARATOR}{kind}");
-    GOLDEN.lines().any(|line| line.starts_with("relation ") && line.contains(&words))
+    DECLARED
+        .get(&("relation".to_owned(), name.to_owned()))
+        .is_some_and(|detail| detail.starts_with(kind))
 }
 
 fn article(kind: &str) -> &str {
@@ -205,6 +207,14 @@ fn compare(mut declared: Facts, live: Vec<Fact>) -> Vec<Difference> {
 
 /// What this build declares, for a server of this version.
 fn declared(server_version: i32) -> Facts {
+    let mut facts = DECLARED.clone();
+    if server_version >= 180_000 {
+        facts.retain(|(_, object), _| !object.starts_with(BEFORE_18));
+    }
+    facts
+}
+
+static DECLARED: LazyLock<Facts> = LazyLock::new(|| {
     let mut facts: Facts = GOLDEN
         .lines()
         .filter_map(|line| {
@@ -221,11 +231,25 @@ fn declared(server_version: i32) -> Facts {
     for (object, body) in bodies {
         facts.insert(("body".to_owned(), object), body);
     }
-    if server_version >= 180_000 {
-        facts.retain(|(_, object), _| !object.starts_with(BEFORE_18));
-    }
     facts
-}
+});
+
+/// Every function's file, by the function's name.
+static FILES: LazyLock<BTreeMap<&'static str, (&'static str, &'static str)>> = LazyLock::new(|| {
+    let mut files = BTreeMap::new();
+    for (path, text) in schema::files(Section::Functions).chain(schema::files(Section::Tables)) {
+        for line in text.lines() {
+            let name = line
+                .trim_start()
+                .strip_prefix("CREATE OR REPLACE FUNCTION ")
+                .and_then(|rest| rest.split('(').next());
+            if let Some(name) = name {
+                files.insert(name, (path, text));
+            }
+        }
+    }
+    files
+});
 
 /// The golden text of a live schema: everything but the bodies that `sql/functions/` has.
 pub fn golden(live: &[Fact]) -> String {
@@ -253,11 +277,7 @@ pub async fn live(connection: &mut PgConnection) -> Result<Vec<Fact>, DbError> {
 
 /// The file that makes a function, as (path, text).
 pub(super) fn file_of(function: &str) -> Option<(&'static str, &'static str)> {
-    let (name, _) = function.split_once('(')?;
-    let words = format!("FUNCTION {name}(");
-    schema::files(Section::Functions)
-        .chain(schema::files(Section::Tables))
-        .find(|(_, text)| text.contains(&words))
+    FILES.get(function.split('(').next()?).copied()
 }
 
 /// The text between the dollar quotes; `None` for a body that the server keeps parsed.

@@ -309,12 +309,7 @@ async fn in_transaction(
     if fresh {
         install(&mut transaction).await?;
     }
-    run(&mut transaction, &schema::script(Section::Privileges)).await?;
-    let outcome = if fresh {
-        repair::Outcome { remaining: said(&left(&mut transaction).await?), ..Default::default() }
-    } else {
-        repair::repair(&mut transaction, &differences).await?
-    };
+    let outcome = repair::repair(&mut transaction, &differences).await?;
     notes.extend(outcome.notes);
     let mut remaining = outcome.remaining;
     remaining.extend(failing);

@@ -30,6 +30,9 @@ pub(super) async fn repair(
     let grants = grants_of_others(connection).await?;
     // Why a repair was refused, by what it was for.
     let mut refusals = BTreeMap::new();
+    let privileges = schema::script(Section::Privileges);
+    // Whatever was granted by hand is taken back, even where nothing else differs; refused only where something is missing.
+    let _refusal = attempt(connection, &Repair::owner(privileges.clone())).await?;
     let mut remaining = left(connection).await?;
     for _ in 0..ROUNDS {
         if remaining.is_empty() {
@@ -47,6 +50,9 @@ pub(super) async fn repair(
         }
         if remaining.iter().any(|d| d.relation().is_some_and(catalog::is_view)) {
             replace_views(connection, &remaining, &mut refusals).await?;
+        }
+        if let Err(why) = attempt(connection, &Repair::owner(privileges.clone())).await? {
+            refusals.insert("privileges".to_owned(), why);
         }
         let now = left(connection).await?;
         let stuck = now == remaining;
@@ -74,11 +80,12 @@ pub(super) async fn repair(
     })
 }
 
-/// What is too much goes first, so that a changed signature does not leave two.
-fn in_order(differences: &[Difference]) -> impl Iterator<Item = &Difference> {
-    let (extra, rest): (Vec<_>, Vec<_>) =
-        differences.iter().partition(|difference| difference.declared.is_none());
-    extra.into_iter().chain(rest)
+/// The owner's rights first, for nothing works without them; then what is too much, so that a changed signature does not
+/// leave two.
+fn in_order(differences: &[Difference]) -> Vec<&Difference> {
+    let mut all: Vec<_> = differences.iter().collect();
+    all.sort_by_key(|difference| (difference.kind != "grant", difference.declared.is_some()));
+    all
 }
 
 /// What to run, and as whom.
