@@ -1,6 +1,6 @@
 //! What is around the schema: settings by role or database, predefined roles, event triggers, the roles themselves.
 
-use super::{Victim, alone};
+use super::{Victim, alone, on};
 
 #[tokio::test]
 async fn a_setting_that_gives_up_durability_is_found() {
@@ -108,7 +108,6 @@ async fn an_event_trigger_that_runs_a_strangers_function_is_found_and_stops_migr
 /// As on Aurora and RDS: CREATEROLE and ownership of the database, no superuser.
 #[tokio::test]
 async fn the_installing_login_needs_no_superuser_to_look_at_everything() {
-    use sqlx::ConnectOptions as _;
     let (victim, _alone) = alone().await;
     let database = victim.db.options.get_database().unwrap().to_owned();
     victim
@@ -118,22 +117,19 @@ async fn the_installing_login_needs_no_superuser_to_look_at_everything() {
              ALTER DATABASE {database} OWNER TO installer"
         ))
         .await;
-    let url = victim.db.options.clone().username("installer").password("x").to_url_lossy();
-    let look = async || {
-        crate::support::shell::symphony(url.as_str(), &[], "doctor", &[], "").await
-    };
-    let told = look().await;
+    let installer = victim.db.options.clone().username("installer").password("x");
+    let told = on(&installer, "doctor").await;
     assert!(told.output.contains("in every lane"), "{}{}", told.output, told.error);
     victim
         .db
         .sql("DELETE FROM payment_outbox_pending; UPDATE participant_outbox_sequences SET next_sequence_id = 77; \
               DROP INDEX payment_outbox_attempts_one_terminal_per_outbox")
         .await;
-    let told = look().await;
+    let told = on(&installer, "doctor").await;
     for words in ["is neither pending nor ended", "participant acme", "one_terminal_per_outbox is missing"] {
         assert!(!told.ok && told.output.contains(words), "{words}: {}{}", told.output, told.error);
     }
-    let told = crate::support::shell::symphony(url.as_str(), &[], "migrate", &[], "").await;
+    let told = on(&installer, "migrate").await;
     assert!(told.ok && told.output.contains("one_terminal_per_outbox"), "{}{}", told.output, told.error);
     assert_eq!(victim.verdict(super::SECOND_END).await, "23505");
     victim.db.sql(&format!("ALTER DATABASE {database} OWNER TO postgres; DROP OWNED BY installer; DROP ROLE installer")).await;

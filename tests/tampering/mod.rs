@@ -84,6 +84,14 @@ async fn fill(db: TestDb) {
     db.assert_data_agrees().await;
 }
 
+/// The command, with nothing of this machine's own.
+pub async fn on(options: &PgConnectOptions, line: &str) -> Told {
+    static FOLDER: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    let folder = FOLDER.get_or_init(|| format!("/tmp/symphony-tampering-{}/data", std::process::id()));
+    let variables = [("USER", "dana"), ("SYMPHONY_DATA", folder.as_str())];
+    symphony(options.to_url_lossy().as_str(), &variables, line, &[], "").await
+}
+
 /// A database with something in it, and the commands that look at it.
 pub struct Victim {
     pub db: TestDb,
@@ -97,7 +105,7 @@ impl Victim {
     }
 
     pub async fn symphony(&self, line: &str) -> Told {
-        symphony(self.db.options.to_url_lossy().as_str(), &[("USER", "dana")], line, &[], "").await
+        on(&self.db.options, line).await
     }
 
     /// `doctor` is content.

@@ -3,8 +3,7 @@
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::PgConnectOptions;
 
-use super::{Victim, server};
-use crate::support::shell::{Told, symphony};
+use super::{Victim, on, server};
 use crate::support::{run, unique};
 
 async fn bare() -> PgConnectOptions {
@@ -12,10 +11,6 @@ async fn bare() -> PgConnectOptions {
     let server = server().await;
     run(&mut server.connect().await.unwrap(), &format!("CREATE DATABASE {name}")).await.unwrap();
     server.clone().database(&name)
-}
-
-async fn on(options: &PgConnectOptions, line: &str) -> Told {
-    symphony(options.to_url_lossy().as_str(), &[], line, &[], "").await
 }
 
 async fn sql(options: &PgConnectOptions, text: &str) {

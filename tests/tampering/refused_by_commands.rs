@@ -2,8 +2,7 @@
 
 use sqlx::ConnectOptions as _;
 
-use super::{Victim, server};
-use crate::support::shell::symphony;
+use super::{Victim, on, server};
 use crate::support::{run, unique};
 
 const ENQUEUE: &str = "enqueue payment --instruction i --participant p --key k --rail r --payload {}";
@@ -57,9 +56,9 @@ async fn a_database_without_symphony_is_refused_by_every_command() {
     let name = unique("empty");
     let server = server().await;
     run(&mut server.connect().await.unwrap(), &format!("CREATE DATABASE {name}")).await.unwrap();
-    let url = server.clone().database(&name).to_url_lossy();
+    let options = server.clone().database(&name);
     for command in COMMANDS {
-        let told = symphony(url.as_str(), &[("USER", "dana")], command, &[], "").await;
+        let told = on(&options, command).await;
         assert!(
             !told.ok && told.error.contains("not installed in this database: run `symphony migrate`"),
             "{command}: {}{}",
