@@ -20,7 +20,10 @@ async fn a_setting_that_gives_up_durability_is_found() {
 async fn settings_of_a_workers_login_are_found() {
     let (victim, _alone) = alone().await;
     let database = victim.db.options.get_database().unwrap().to_owned();
-    victim.db.sql("CREATE ROLE worker LOGIN; GRANT symphony_executor TO worker; CREATE SCHEMA evil").await;
+    victim
+        .db
+        .sql("CREATE ROLE worker LOGIN; GRANT symphony_executor TO worker; CREATE SCHEMA evil")
+        .await;
     for (setting, words) in [
         ("session_replication_role = replica", "session_replication_role = replica of role worker"),
         ("search_path = evil, pg_catalog", "search_path = evil, pg_catalog of role worker"),
@@ -34,7 +37,10 @@ async fn settings_of_a_workers_login_are_found() {
         victim.db.sql(&format!("ALTER ROLE worker IN DATABASE {database} RESET {name}")).await;
     }
     // A path of the service's own harms nobody, until it leads to a function of our name.
-    victim.db.sql(&format!("ALTER ROLE worker IN DATABASE {database} SET search_path = evil, public")).await;
+    victim
+        .db
+        .sql(&format!("ALTER ROLE worker IN DATABASE {database} SET search_path = evil, public"))
+        .await;
     victim.assert_well().await;
     victim
         .assert_left(
@@ -48,7 +54,10 @@ async fn settings_of_a_workers_login_are_found() {
 #[tokio::test]
 async fn a_predefined_role_of_a_runtime_login_is_found() {
     let (victim, _alone) = alone().await;
-    victim.db.sql("CREATE ROLE teller LOGIN; GRANT symphony_ingest TO teller; CREATE ROLE backup LOGIN").await;
+    victim
+        .db
+        .sql("CREATE ROLE teller LOGIN; GRANT symphony_ingest TO teller; CREATE ROLE backup LOGIN")
+        .await;
     for role in ["pg_write_all_data", "pg_read_all_data", "pg_execute_server_program"] {
         victim
             .assert_left(
@@ -61,7 +70,11 @@ async fn a_predefined_role_of_a_runtime_login_is_found() {
     // Somebody who has nothing to do with Symphony is only noted.
     victim.db.sql("GRANT pg_read_all_data TO backup").await;
     let told = victim.symphony("doctor").await;
-    assert!(told.ok && told.output.contains("backup is a member of pg_read_all_data"), "{}", told.output);
+    assert!(
+        told.ok && told.output.contains("backup is a member of pg_read_all_data"),
+        "{}",
+        told.output
+    );
     victim.db.sql("DROP ROLE backup, teller").await;
 }
 
@@ -126,11 +139,18 @@ async fn the_installing_login_needs_no_superuser_to_look_at_everything() {
               DROP INDEX payment_outbox_attempts_one_terminal_per_outbox")
         .await;
     let told = on(&installer, "doctor").await;
-    for words in ["is neither pending nor ended", "participant acme", "one_terminal_per_outbox is missing"] {
+    for words in
+        ["is neither pending nor ended", "participant acme", "one_terminal_per_outbox is missing"]
+    {
         assert!(!told.ok && told.output.contains(words), "{words}: {}{}", told.output, told.error);
     }
     let told = on(&installer, "migrate").await;
-    assert!(told.ok && told.output.contains("one_terminal_per_outbox"), "{}{}", told.output, told.error);
+    assert!(
+        told.ok && told.output.contains("one_terminal_per_outbox"),
+        "{}{}",
+        told.output,
+        told.error
+    );
     assert_eq!(victim.verdict(super::SECOND_END).await, "23505");
     victim.db.sql(&format!("ALTER DATABASE {database} OWNER TO postgres; DROP OWNED BY installer; DROP ROLE installer")).await;
 }

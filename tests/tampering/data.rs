@@ -48,7 +48,11 @@ const ENDED: &str = "state IN ('DISPATCHED', 'FAILED')";
 
 #[tokio::test]
 async fn a_deleted_pending_row_is_found() {
-    assert_data_found("DELETE FROM payment_outbox_pending WHERE sequence_id = 6", "is neither pending nor ended").await;
+    assert_data_found(
+        "DELETE FROM payment_outbox_pending WHERE sequence_id = 6",
+        "is neither pending nor ended",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -159,9 +163,18 @@ async fn a_deleted_instruction_is_found() {
 
 #[tokio::test]
 async fn a_counter_set_forward_back_or_removed_is_found() {
-    assert_data_found("UPDATE participant_outbox_sequences SET next_sequence_id = 9", "numbers 7 to 8 are missing").await;
-    assert_data_found("UPDATE participant_outbox_sequences SET next_sequence_id = 3", "or its counter is wrong").await;
-    assert_data_found("DELETE FROM participant_outbox_sequences", "has payments and no counter").await;
+    assert_data_found(
+        "UPDATE participant_outbox_sequences SET next_sequence_id = 9",
+        "numbers 7 to 8 are missing",
+    )
+    .await;
+    assert_data_found(
+        "UPDATE participant_outbox_sequences SET next_sequence_id = 3",
+        "or its counter is wrong",
+    )
+    .await;
+    assert_data_found("DELETE FROM participant_outbox_sequences", "has payments and no counter")
+        .await;
 }
 
 #[tokio::test]
@@ -171,14 +184,29 @@ async fn a_forged_count_of_attempts_is_found() {
         "counts 19 attempts, its ledger has 0",
     )
     .await;
-    assert_data_found("UPDATE trigger_outbox_pending SET attempt_count = attempt_count + 1", "attempts, its ledger has").await;
+    assert_data_found(
+        "UPDATE trigger_outbox_pending SET attempt_count = attempt_count + 1",
+        "attempts, its ledger has",
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn missing_settings_cursors_or_buckets_are_found() {
-    assert_data_found("DELETE FROM payment_outbox_settings", "the payment lane has no settings").await;
-    assert_data_found("DELETE FROM event_outbox_cursors WHERE bucket = 7", "255 cursors instead of 256").await;
-    assert_data_found("DELETE FROM event_outbox_buckets WHERE bucket = 7", "255 buckets instead of 256").await;
+    assert_data_found("DELETE FROM payment_outbox_settings", "the payment lane has no settings")
+        .await;
+    assert_data_found("DELETE FROM symphony_installation", "the installation has no identity")
+        .await;
+    assert_data_found(
+        "DELETE FROM event_outbox_cursors WHERE bucket = 7",
+        "255 cursors instead of 256",
+    )
+    .await;
+    assert_data_found(
+        "DELETE FROM event_outbox_buckets WHERE bucket = 7",
+        "255 buckets instead of 256",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -210,7 +238,8 @@ async fn an_event_passed_over_by_its_cursor_is_found() {
         "was passed over",
     )
     .await;
-    assert_data_found("DELETE FROM event_outbox_attempts WHERE event_key = 'a'", "was passed over").await;
+    assert_data_found("DELETE FROM event_outbox_attempts WHERE event_key = 'a'", "was passed over")
+        .await;
 }
 
 #[tokio::test]
@@ -230,7 +259,8 @@ async fn a_forged_ledger_row_of_an_event_is_found() {
 
 #[tokio::test]
 async fn a_log_whose_numbers_were_set_back_is_found() {
-    assert_data_found("SELECT setval('event_outbox_position', 1)", "where one stands already").await;
+    assert_data_found("SELECT setval('event_outbox_position', 1)", "where one stands already")
+        .await;
 }
 
 #[tokio::test]
@@ -241,7 +271,11 @@ async fn an_execution_that_lost_its_row_or_its_ledger_is_found() {
     )
     .await;
     assert_data_found("DELETE FROM trigger_outbox_executions", "and its ledger do not agree").await;
-    assert_data_found(&format!("DELETE FROM trigger_outbox_attempts WHERE {ENDED}"), "and its ledger do not agree").await;
+    assert_data_found(
+        &format!("DELETE FROM trigger_outbox_attempts WHERE {ENDED}"),
+        "and its ledger do not agree",
+    )
+    .await;
     assert_data_found(
         "UPDATE trigger_outbox_executions SET state = 'DISPATCHED' WHERE state = 'FAILED'",
         "and its ledger do not agree",

@@ -18,7 +18,10 @@ async fn advisory_locks_of_a_stranger_and_readers_of_the_stamp_stop_nothing() {
     .unwrap();
     let told = victim.symphony("migrate --lock-timeout 1").await;
     assert!(told.ok, "{}", told.error);
-    assert!(run(&mut stranger, "LOCK TABLE symphony_schema IN ROW SHARE MODE").await.is_err(), "more it may not");
+    assert!(
+        run(&mut stranger, "LOCK TABLE symphony_schema IN ROW SHARE MODE").await.is_err(),
+        "more it may not"
+    );
 }
 
 #[tokio::test]
@@ -67,5 +70,10 @@ async fn two_migrations_wait_for_each_other_and_the_second_finds_nothing_to_do()
         run(&mut first, "COMMIT").await.unwrap();
     };
     let (told, ()) = tokio::join!(second, release);
-    assert!(told.ok && told.output.starts_with("schema is up to date"), "{}{}", told.output, told.error);
+    assert!(
+        told.ok && told.output.starts_with("schema is up to date"),
+        "{}{}",
+        told.output,
+        told.error
+    );
 }

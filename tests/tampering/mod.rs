@@ -87,7 +87,8 @@ async fn fill(db: TestDb) {
 /// The command, with nothing of this machine's own.
 pub async fn on(options: &PgConnectOptions, line: &str) -> Told {
     static FOLDER: std::sync::OnceLock<String> = std::sync::OnceLock::new();
-    let folder = FOLDER.get_or_init(|| format!("/tmp/symphony-tampering-{}/data", std::process::id()));
+    let folder =
+        FOLDER.get_or_init(|| format!("/tmp/symphony-tampering-{}/data", std::process::id()));
     let variables = [("USER", "dana"), ("SYMPHONY_DATA", folder.as_str())];
     symphony(options.to_url_lossy().as_str(), &variables, line, &[], "").await
 }

@@ -14,7 +14,9 @@ async fn bare() -> PgConnectOptions {
 }
 
 async fn sql(options: &PgConnectOptions, text: &str) {
-    run(&mut options.connect().await.unwrap(), text).await.unwrap_or_else(|e| panic!("{text}: {e}"));
+    run(&mut options.connect().await.unwrap(), text)
+        .await
+        .unwrap_or_else(|e| panic!("{text}: {e}"));
 }
 
 async fn count(options: &PgConnectOptions, from: &str) -> i64 {
@@ -42,7 +44,9 @@ async fn a_table_planted_before_the_installation_is_not_adopted_and_its_trigger_
         let told = on(&options, line).await;
         assert!(
             !told.ok
-                && told.error.contains("table public.payment_outbox_settings, owned by mallory_the_planter"),
+                && told
+                    .error
+                    .contains("table public.payment_outbox_settings, owned by mallory_the_planter"),
             "{}",
             told.error
         );
@@ -53,15 +57,24 @@ async fn a_table_planted_before_the_installation_is_not_adopted_and_its_trigger_
     let refused = run(&mut options.connect().await.unwrap(), &printed).await.unwrap_err();
     assert!(refused.to_string().contains("owned by mallory_the_planter"), "{refused}");
     assert_eq!(count(&options, "loot").await, 0, "its trigger never ran");
-    assert_eq!(count(&options, "pg_class WHERE relowner = to_regrole('symphony_control')").await, 0);
+    assert_eq!(
+        count(&options, "pg_class WHERE relowner = to_regrole('symphony_control')").await,
+        0
+    );
 }
 
 #[tokio::test]
 async fn a_view_sequence_type_function_or_schema_of_our_name_is_refused_with_its_owner() {
     for (planted, words) in [
         ("CREATE VIEW event_outbox AS SELECT 1", "view public.event_outbox, owned by postgres"),
-        ("CREATE SEQUENCE event_outbox_position", "sequence public.event_outbox_position, owned by postgres"),
-        ("CREATE TYPE outbox_hold AS ENUM ('PARKED')", "type public.outbox_hold, owned by postgres"),
+        (
+            "CREATE SEQUENCE event_outbox_position",
+            "sequence public.event_outbox_position, owned by postgres",
+        ),
+        (
+            "CREATE TYPE outbox_hold AS ENUM ('PARKED')",
+            "type public.outbox_hold, owned by postgres",
+        ),
         (
             "CREATE FUNCTION backoff(p_attempt_no INT) RETURNS INT LANGUAGE sql AS 'SELECT 0'",
             "function public.backoff, owned by postgres",
@@ -103,7 +116,11 @@ async fn a_type_of_the_older_name_with_other_words_is_refused() {
     let options = bare().await;
     sql(&options, "CREATE TYPE outbox_status AS ENUM ('PENDING', 'SHIPPED')").await;
     let told = on(&options, "migrate --replace-legacy --yes").await;
-    assert!(!told.ok && told.error.contains("type outbox_status, owned by postgres"), "{}", told.error);
+    assert!(
+        !told.ok && told.error.contains("type outbox_status, owned by postgres"),
+        "{}",
+        told.error
+    );
 }
 
 const USERS_OBJECTS: &str = "CREATE ROLE reporting_of_users; CREATE SCHEMA reporting; \
@@ -117,7 +134,12 @@ async fn assert_users_objects_work(victim: &Victim) {
     assert_eq!(victim.db.count("reporting.waiting").await, 1);
     let _delay: i32 = victim.db.one("SELECT reporting.delay(1)").await;
     assert_eq!(
-        crate::support::verdict(&victim.db, "reporting_of_users", "TABLE participant_sequence_gaps").await,
+        crate::support::verdict(
+            &victim.db,
+            "reporting_of_users",
+            "TABLE participant_sequence_gaps"
+        )
+        .await,
         "OK"
     );
 }
@@ -144,7 +166,8 @@ async fn views_functions_and_grants_of_others_that_stand_on_ours_survive_every_m
 }
 
 #[tokio::test]
-async fn a_changed_signature_that_somebody_stands_on_is_refused_with_the_name_and_half_an_update_is_not_left() {
+async fn a_changed_signature_that_somebody_stands_on_is_refused_with_the_name_and_half_an_update_is_not_left()
+ {
     let victim = Victim::new().await;
     victim
         .db
@@ -171,7 +194,11 @@ async fn starting_afresh_stops_at_what_others_built_on_ours_and_names_it() {
     let victim = Victim::new().await;
     victim.db.sql("CREATE SCHEMA reporting; CREATE VIEW reporting.waiting AS SELECT count(*) FROM payment_outbox_pending").await;
     let told = victim.symphony("migrate --fresh --yes").await;
-    assert!(!told.ok && told.error.contains("view reporting.waiting depends on table"), "{}", told.error);
+    assert!(
+        !told.ok && told.error.contains("view reporting.waiting depends on table"),
+        "{}",
+        told.error
+    );
     assert_eq!(victim.db.count("payment_outbox_instructions").await, 6, "nothing is dropped");
     victim.db.sql("DROP VIEW reporting.waiting").await;
     assert!(victim.symphony("migrate --fresh --yes").await.ok);

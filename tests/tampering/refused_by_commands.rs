@@ -5,11 +5,13 @@ use sqlx::ConnectOptions as _;
 use super::{Victim, on, server};
 use crate::support::{run, unique};
 
-const ENQUEUE: &str = "enqueue payment --instruction i --participant p --key k --rail r --payload {}";
+const ENQUEUE: &str =
+    "enqueue payment --instruction i --participant p --key k --rail r --payload {}";
 
 /// Commands of every kind; none of them needs a configuration to get as far as the schema.
 const COMMANDS: &[&str] = &[
     ENQUEUE,
+    "run --api off --lanes triggers",
     "up --sandbox off --api off",
     "status",
     "show inv-1",
@@ -48,7 +50,8 @@ async fn tables_of_another_version_are_refused_by_every_command() {
 async fn functions_of_another_version_are_refused_by_every_command() {
     let victim = Victim::new().await;
     victim.db.sql("UPDATE symphony_schema SET code_hash = 'another'").await;
-    assert_refused(&victim, COMMANDS, "of another version than this build: run `symphony migrate`").await;
+    assert_refused(&victim, COMMANDS, "of another version than this build: run `symphony migrate`")
+        .await;
 }
 
 #[tokio::test]
@@ -60,7 +63,8 @@ async fn a_database_without_symphony_is_refused_by_every_command() {
     for command in COMMANDS {
         let told = on(&options, command).await;
         assert!(
-            !told.ok && told.error.contains("not installed in this database: run `symphony migrate`"),
+            !told.ok
+                && told.error.contains("not installed in this database: run `symphony migrate`"),
             "{command}: {}{}",
             told.output,
             told.error
@@ -75,7 +79,7 @@ async fn a_schema_without_its_guards_is_refused_by_whoever_sends() {
     victim.db.sql("DROP INDEX payment_outbox_attempts_one_terminal_per_outbox").await;
     assert_refused(
         &victim,
-        &["up --sandbox off --api off"],
+        &["up --sandbox off --api off", "run --api off --lanes triggers"],
         "the schema is not as declared: index public.payment_outbox_attempts_one_terminal_per_outbox is missing",
     )
     .await;

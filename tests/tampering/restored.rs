@@ -256,9 +256,7 @@ async fn a_definer_with_another_search_path_is_put_back() {
 #[tokio::test]
 async fn a_dropped_function_comes_back_with_its_grants() {
     let victim = Victim::new().await;
-    victim
-        .assert_restored("DROP FUNCTION claim_outbox_batch", "claim_outbox_batch")
-        .await;
+    victim.assert_restored("DROP FUNCTION claim_outbox_batch", "claim_outbox_batch").await;
     assert_eq!(victim.db.claim("w", 1).await.len(), 1);
 }
 

@@ -68,7 +68,13 @@ impl From<MigrateError> for Failure {
     fn from(error: MigrateError) -> Self {
         match error {
             MigrateError::Db(error) => error.into(),
-            other => Self::new(other.to_string()),
+            other => {
+                let failure = Self::new(other.to_string());
+                match other.code() {
+                    Some(code) => failure.with_code(code),
+                    None => failure,
+                }
+            }
         }
     }
 }

@@ -135,6 +135,8 @@ const SMALL: &[&str] = &[
        FROM (SELECT 'payment' AS lane, count(*) AS n FROM public.payment_outbox_settings
              UNION ALL SELECT 'event', count(*) FROM public.event_outbox_settings
              UNION ALL SELECT 'trigger', count(*) FROM public.trigger_outbox_settings) s WHERE n <> 1",
+    "SELECT 'the installation has no identity: no key to a rail can be derived'
+       WHERE NOT EXISTS (SELECT FROM public.symphony_installation)",
     // ON CONFLICT counts a lost race as a deletion, so deletions are looked at only where no function uses it.
     "SELECT format('%s only grows, but since its counters were reset %s rows of it were updated and %s deleted', s.relname,
                    s.n_tup_upd, s.n_tup_del)

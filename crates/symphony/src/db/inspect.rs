@@ -59,11 +59,12 @@ pub async fn privilege_differences(
     .bind(&tables)
     .fetch_all(&mut *connection)
     .await?;
-    let missing: Vec<String> =
-        sqlx::query_scalar("SELECT t FROM unnest($1::text[]) t WHERE to_regclass('public.' || t) IS NULL")
-            .bind(&tables)
-            .fetch_all(&mut *connection)
-            .await?;
+    let missing: Vec<String> = sqlx::query_scalar(
+        "SELECT t FROM unnest($1::text[]) t WHERE to_regclass('public.' || t) IS NULL",
+    )
+    .bind(&tables)
+    .fetch_all(&mut *connection)
+    .await?;
     for (table, readers) in TABLES {
         for role in readers.iter().filter(|_| !missing.iter().any(|name| name == table)) {
             if !live.iter().any(|(t, r, p)| t == table && r == role && p == "SELECT") {

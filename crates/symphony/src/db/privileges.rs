@@ -7,9 +7,8 @@
 pub const OWNER: &str = "symphony_control";
 
 /// Every role Symphony makes.
-pub const ROLES: &[&str] = &[
-    OWNER, INGEST, EXECUTOR, OPERATOR, APPROVER, READONLY, AUDITOR, AUTH, CONSUMER,
-];
+pub const ROLES: &[&str] =
+    &[OWNER, INGEST, EXECUTOR, OPERATOR, APPROVER, READONLY, AUDITOR, AUTH, CONSUMER];
 
 /// The roles people and programs act as.
 pub const RUNTIME_ROLES: &[&str] =
@@ -42,6 +41,9 @@ pub const TABLES: &[(&str, &[&str])] = &[
     ("payment_outbox_blocked_lanes", READS),
     ("payment_outbox_workers", READS),
     ("payment_outbox_settings", READS),
+    ("payment_outbox_endpoints", WORKS_AND_READS),
+    ("symphony_installation", WORKS_AND_READS),
+    ("symphony_witnesses", READS),
     ("outbox_operational_status", READS),
     ("payment_outbox_dead_letters", READS),
     ("payment_outbox_leases", READS),
@@ -91,6 +93,11 @@ pub const FUNCTIONS: &[(&str, &[&str])] = &[
     ("renew_outbox_leases", &[EXECUTOR]),
     ("repair_expired_leases", &[EXECUTOR]),
     ("return_unsent_outbox_leases", &[EXECUTOR]),
+    ("register_payment_endpoint", &[EXECUTOR]),
+    ("payment_rail_key", WORKS_AND_READS),
+    ("payment_by_rail_key", READS),
+    ("beat_symphony_witness", &[EXECUTOR]),
+    ("accept_symphony_server", ACTS),
     ("park_outbox", ACTS),
     ("release_outbox", ACTS),
     ("resolve_outbox", ACTS),
@@ -141,6 +148,10 @@ pub const FUNCTIONS: &[(&str, &[&str])] = &[
     // schema symphony_internal, where nobody can plant an overload that a definer would call.
     ("backoff", NOBODY),
     ("bump_participant_outbox_seq", NOBODY),
+    ("derive_key", NOBODY),
+    ("go_on_asking_first", NOBODY),
+    ("require_known_server", NOBODY),
+    ("server_timeline", NOBODY),
     ("advance_event_cursors", NOBODY),
     ("apply_trigger_effects", NOBODY),
     ("end_triggers", NOBODY),

@@ -32,13 +32,13 @@ const FINDINGS: &str = "
     ), dangerous AS (
         SELECT v.setrole, v.setdatabase, v.name, v.value,
                CASE v.name WHEN 'synchronous_commit' THEN 'a crash can undo an answered commit and pay twice'
-                           WHEN 'session_replication_role' THEN 'wake-ups and foreign keys do not fire'
+                           WHEN 'session_replication_role' THEN 'wake-ups and foreign keys do not fire' -- symphony-guard: allow, it is looked for
                            WHEN 'default_transaction_read_only' THEN 'nothing can be written'
                            ELSE 'our functions would run in another way than they were tested' END AS why
           FROM set_values v
          WHERE (v.name, v.value) IN (('synchronous_commit', 'off'), ('transform_null_equals', 'on'),
                                      ('default_transaction_read_only', 'on'), ('standard_conforming_strings', 'off'))
-            OR v.name = 'session_replication_role' AND v.value <> 'origin'
+            OR v.name = 'session_replication_role' AND v.value <> 'origin' -- symphony-guard: allow, it is looked for
             OR v.name IN ('role', 'row_security', 'session_preload_libraries', 'local_preload_libraries', 'plpgsql.variable_conflict')
         UNION ALL
         SELECT DISTINCT p.setrole, p.setdatabase, 'search_path', p.value, 'names would not mean what they mean to us'
@@ -70,11 +70,7 @@ const FINDINGS: &str = "
 /// Everything found, the worst first. Needs no privilege.
 pub async fn findings(connection: &mut PgConnection) -> Result<Vec<Finding>, DbError> {
     let functions: Vec<_> = FUNCTIONS.iter().map(|(name, _)| *name).collect();
-    Ok(sqlx::query_as(FINDINGS)
-        .bind(RUNTIME_ROLES)
-        .bind(functions)
-        .fetch_all(connection)
-        .await?)
+    Ok(sqlx::query_as(FINDINGS).bind(RUNTIME_ROLES).bind(functions).fetch_all(connection).await?)
 }
 
 /// What fails, and what is only worth knowing.

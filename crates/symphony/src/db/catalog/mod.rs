@@ -235,21 +235,23 @@ static DECLARED: LazyLock<Facts> = LazyLock::new(|| {
 });
 
 /// Every function's file, by the function's name.
-static FILES: LazyLock<BTreeMap<&'static str, (&'static str, &'static str)>> = LazyLock::new(|| {
-    let mut files = BTreeMap::new();
-    for (path, text) in schema::files(Section::Functions).chain(schema::files(Section::Tables)) {
-        for line in text.lines() {
-            let name = line
-                .trim_start()
-                .strip_prefix("CREATE OR REPLACE FUNCTION ")
-                .and_then(|rest| rest.split('(').next());
-            if let Some(name) = name {
-                files.insert(name, (path, text));
+static FILES: LazyLock<BTreeMap<&'static str, (&'static str, &'static str)>> =
+    LazyLock::new(|| {
+        let mut files = BTreeMap::new();
+        for (path, text) in schema::files(Section::Functions).chain(schema::files(Section::Tables))
+        {
+            for line in text.lines() {
+                let name = line
+                    .trim_start()
+                    .strip_prefix("CREATE OR REPLACE FUNCTION ")
+                    .and_then(|rest| rest.split('(').next());
+                if let Some(name) = name {
+                    files.insert(name, (path, text));
+                }
             }
         }
-    }
-    files
-});
+        files
+    });
 
 /// The golden text of a live schema: everything but the bodies that `sql/functions/` has.
 pub fn golden(live: &[Fact]) -> String {
@@ -336,11 +338,7 @@ pub async fn foreign_objects(connection: &mut PgConnection) -> Result<Vec<String
 /// The same question, for the printed script.
 pub(super) fn foreign_objects_literal() -> String {
     let names = Names::of(&declared(0));
-    foreign_sql(
-        &literal(&names.relations),
-        &literal(&names.functions),
-        &literal(&names.types),
-    )
+    foreign_sql(&literal(&names.relations), &literal(&names.functions), &literal(&names.types))
 }
 
 fn foreign_sql(relations: &str, functions: &str, types: &str) -> String {

@@ -135,7 +135,9 @@ pub enum MigrateError {
         objects: Vec<String>,
     },
     /// Somebody else's objects stand on ours.
-    #[error("other objects stand on what would have to be dropped: {message}; drop or change them first")]
+    #[error(
+        "other objects stand on what would have to be dropped: {message}; drop or change them first"
+    )]
     Dependents {
         /// What the database said.
         message: String,
@@ -157,7 +159,9 @@ pub enum MigrateError {
         rows: i64,
     },
     /// Somebody holds a lock.
-    #[error("waited {seconds} s for a lock, in vain: blocked by {by}; nothing was changed, try again when it has ended")]
+    #[error(
+        "waited {seconds} s for a lock, in vain: blocked by {by}; nothing was changed, try again when it has ended"
+    )]
     Blocked {
         /// How long.
         seconds: u64,
@@ -177,9 +181,27 @@ pub enum MigrateError {
     Db(#[from] DbError),
 }
 
+impl MigrateError {
+    /// The stable code whose page explains more, where there is one.
+    pub fn code(&self) -> Option<&str> {
+        match self {
+            Self::NotInstalled
+            | Self::CodeDiffers
+            | Self::TablesDiffer { .. }
+            | Self::Newer { .. } => Some("SYM01"),
+            Self::ChangedByHand { .. }
+            | Self::Refused { .. }
+            | Self::Foreign { .. }
+            | Self::Dependents { .. } => Some("SYM06"),
+            Self::Privilege { .. } => Some("42501"),
+            Self::Db(error) => Some(error.code()),
+            Self::Legacy { .. } | Self::LegacyUnfinished { .. } | Self::Blocked { .. } => None,
+        }
+    }
+}
+
 fn named(all: &[String]) -> String {
-    let mut text =
-        all.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join("; ");
+    let mut text = all.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join("; ");
     if all.len() > NAMED_MAX {
         text.push_str(&format!("; and {} more", all.len() - NAMED_MAX));
     }
@@ -239,13 +261,9 @@ fn is_race(error: &DbError) -> bool {
     }
 }
 
-async fn try_migrate(
-    server: &PgConnectOptions,
-    options: Options,
-) -> Result<Report, MigrateError> {
+async fn try_migrate(server: &PgConnectOptions, options: Options) -> Result<Report, MigrateError> {
     let mut connection = server.connect().await?;
-    let pid: i32 =
-        sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut connection).await?;
+    let pid: i32 = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut connection).await?;
     let watcher = Watcher::start(server, pid);
     let result = in_transaction(&mut connection, options).await;
     match result {
@@ -284,7 +302,10 @@ async fn in_transaction(
     // Looked at before anything is created: such a trigger would run as the owner.
     let (failing, mut notes) = environment::split(environment::findings(&mut transaction).await?);
     if let Some(hostile) = failing.iter().find(|finding| finding.starts_with("event trigger")) {
-        return Err(MigrateError::Refused { remaining: vec![hostile.clone()], repaired: Vec::new() });
+        return Err(MigrateError::Refused {
+            remaining: vec![hostile.clone()],
+            repaired: Vec::new(),
+        });
     }
     run(&mut transaction, &schema::script(Section::Roles)).await?;
     run(&mut transaction, BECOME_OWNER).await?;
@@ -446,7 +467,11 @@ pub async fn become_reader(connection: &mut PgConnection) -> Result<(), MigrateE
     }
     if let Some(role) = role {
         let role = role.replace('"', "\"\"");
-        run(connection, &format!("SET LOCAL ROLE \"{role}\"; SET LOCAL transaction_read_only = on")).await?;
+        run(
+            connection,
+            &format!("SET LOCAL ROLE \"{role}\"; SET LOCAL transaction_read_only = on"),
+        )
+        .await?;
     }
     Ok(())
 }
@@ -477,9 +502,7 @@ async fn stamp(
     .await?)
 }
 
-async fn state_of(
-    connection: &mut PgConnection,
-) -> Result<(State, Vec<Difference>), MigrateError> {
+async fn state_of(connection: &mut PgConnection) -> Result<(State, Vec<Difference>), MigrateError> {
     let installed: bool = sqlx::query_scalar(
         "SELECT EXISTS (SELECT FROM pg_class WHERE relowner = to_regrole('symphony_control') AND relkind = 'r')",
     )

@@ -113,7 +113,8 @@ fn statements(difference: &Difference) -> Vec<Repair> {
     let one = |sql: String| vec![Repair::owner(sql)];
     match (kind.as_str(), declared.as_deref(), found.as_deref()) {
         ("constraint", Some(declared), found) => {
-            let drop = found.map_or(String::new(), |_| format!("DROP CONSTRAINT {name} RESTRICT, "));
+            let drop =
+                found.map_or(String::new(), |_| format!("DROP CONSTRAINT {name} RESTRICT, "));
             one(format!("ALTER TABLE {relation} {drop}ADD CONSTRAINT {name} {declared}"))
         }
         ("index", Some(declared), None) => one(declared.to_owned()),
@@ -123,7 +124,9 @@ fn statements(difference: &Difference) -> Vec<Repair> {
         ("index", Some(declared), Some(_)) => {
             one(format!("DROP INDEX {object} RESTRICT; {declared}"))
         }
-        ("trigger", Some(declared), _) => trigger(relation, name, declared).map_or_else(Vec::new, one),
+        ("trigger", Some(declared), _) => {
+            trigger(relation, name, declared).map_or_else(Vec::new, one)
+        }
         ("disabled", None, Some(_)) => vec![Repair::login(enable_all(relation))],
         ("column", Some(declared), Some(found)) if !catalog::is_view(relation) => {
             column(relation, name, declared, found).map_or_else(Vec::new, one)
@@ -167,9 +170,7 @@ fn trigger(relation: &str, name: &str, declared: &str) -> Option<String> {
         "D" => "DISABLE",
         _ => "ENABLE",
     };
-    Some(format!(
-        "CREATE OR REPLACE {definition}; ALTER TABLE {relation} {enable} TRIGGER {name}"
-    ))
+    Some(format!("CREATE OR REPLACE {definition}; ALTER TABLE {relation} {enable} TRIGGER {name}"))
 }
 
 /// Every trigger of a table fires, and those that always must, always.
@@ -227,8 +228,7 @@ fn table(relation: &str, declared: &str, found: &str) -> Option<String> {
 /// Where ours was made a child; a child of ours is somebody else's table.
 fn no_inherit(object: &str) -> Option<String> {
     let (child, parent) = object.split_once(" of ")?;
-    catalog::is_declared_relation(child)
-        .then(|| format!("ALTER TABLE {child} NO INHERIT {parent}"))
+    catalog::is_declared_relation(child).then(|| format!("ALTER TABLE {child} NO INHERIT {parent}"))
 }
 
 /// In place; only where that is refused, dropped and made anew, and then only if nobody stands on it.
@@ -245,7 +245,9 @@ fn function(object: &str, exists: bool) -> Vec<Repair> {
 fn grant(object: &str, declared: &str) -> Option<String> {
     let (object, to) = object.rsplit_once(" to ")?;
     let on = match object {
-        schema if schema.starts_with("schema ") => schema.to_uppercase().replace("SYMPHONY_INTERNAL", "symphony_internal"),
+        schema if schema.starts_with("schema ") => {
+            schema.to_uppercase().replace("SYMPHONY_INTERNAL", "symphony_internal")
+        }
         function if function.contains('(') => format!("FUNCTION {function}"),
         sequence if catalog::is_sequence(sequence) => format!("SEQUENCE {sequence}"),
         relation => relation.to_owned(),

@@ -89,7 +89,6 @@ const REFUSE_OTHERS: &str = r"
 DO $$
 DECLARE
     v_version INT;
-    v_code    TEXT;
     v_foreign TEXT;
 BEGIN
     IF pg_catalog.to_regclass('public.payment_outbox') IS NOT NULL OR pg_catalog.to_regtype('public.outbox_status') IS NOT NULL THEN
@@ -102,11 +101,9 @@ BEGIN
     IF pg_catalog.to_regclass('public.symphony_schema') IS NULL THEN
         RETURN;
     END IF;
-    SELECT schema_version, code_hash INTO v_version, v_code FROM public.symphony_schema;
+    SELECT schema_version INTO v_version FROM public.symphony_schema;
     IF v_version > @VERSION@ THEN
         RAISE EXCEPTION 'this database has schema version %, newer than this script''s @VERSION@', v_version;
-    ELSIF v_code <> '@CODE@' THEN
-        RAISE EXCEPTION 'this database has another version: this script installs, symphony migrate updates';
     END IF;
 END $$;
 ";
