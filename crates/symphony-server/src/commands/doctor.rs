@@ -169,6 +169,19 @@ async fn examine_data(
     deep: bool,
     checks: &mut Vec<Check>,
 ) -> Result<(), Failure> {
+    if let Ok(incidents) = open_incidents(connection).await {
+        if incidents.is_empty() {
+            checks.push(ok("incidents", "no late outcome contradicts the ledger"));
+        }
+        for (lane, count) in incidents {
+            checks.push(fail(
+                "incidents",
+                format!(
+                    "{count} late outcomes of {lane} contradict the ledger: symphony incident list"
+                ),
+            ));
+        }
+    }
     let report = match data_checks::contradictions(connection, deep).await {
         Err(
             MigrateError::Db(DbError::MissingPrivilege { .. }) | MigrateError::Privilege { .. },
@@ -195,6 +208,15 @@ async fn examine_data(
     }
     checks.extend(report.contradictions.into_iter().map(|finding| fail("data", finding)));
     Ok(())
+}
+
+/// As whoever the login may be: an auditor reads them, the installing login only as the owner.
+async fn open_incidents(connection: &mut PgConnection) -> Result<Vec<(String, i64)>, Failure> {
+    let mut transaction = connection.begin().await?;
+    migrate::become_reader(&mut transaction).await?;
+    let incidents = inspect::open_incidents(&mut transaction).await;
+    transaction.rollback().await?;
+    Ok(incidents?)
 }
 
 /// What a worker started here would meet: its settings, its rails, its hints.

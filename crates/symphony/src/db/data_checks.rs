@@ -127,7 +127,7 @@ const SMALL: &[&str] = &[
     "SELECT format('execution %s counts %s attempts, its ledger has %s', p.id, p.attempt_count, l.attempts)
        FROM public.trigger_outbox_pending p
       CROSS JOIN LATERAL (SELECT count(*) AS attempts FROM public.trigger_outbox_attempts a WHERE a.id = p.id) l
-      WHERE p.attempt_count <> l.attempts",
+      WHERE p.attempt_count > l.attempts",
     "SELECT format('execution %s is pending for a script that does not exist', p.id)
        FROM public.trigger_outbox_pending p
       WHERE p.script_id IS NOT NULL AND NOT EXISTS (SELECT FROM public.scripts s WHERE s.id = p.script_id AND s.app_id = p.app_id)",
