@@ -48,6 +48,7 @@ mod run_command;
 mod sandbox_command;
 mod schema;
 mod sessions;
+mod tampering;
 mod tour;
 mod triggers;
 mod wake_up;

@@ -10,8 +10,6 @@ GRANT SELECT ON
 GRANT EXECUTE ON FUNCTION public.outbox_figures
     TO symphony_executor, symphony_operator, symphony_approver, symphony_readonly, symphony_auditor;
 GRANT EXECUTE ON FUNCTION public.payment_rail_key, public.payment_by_rail_key TO symphony_readonly, symphony_auditor;
--- An auditor proves for itself that nothing was changed by hand.
-GRANT EXECUTE ON FUNCTION public.symphony_fingerprint TO symphony_auditor, symphony_operator, symphony_approver;
 GRANT SELECT ON
     public.event_outbox_identities, public.event_outbox_log, public.event_outbox_cursors, public.event_outbox_blocked,
     public.event_outbox_waiting, public.event_outbox_attempts, public.event_outbox_events, public.event_outbox_settings,

@@ -13,11 +13,11 @@ DO $$ BEGIN
 EXCEPTION WHEN duplicate_object THEN NULL;
 END $$;
 
--- PostgreSQL 18 has uuidv7(); before it, ours. Time first, so that new keys land on the same index page:
+-- PostgreSQL 18 has uuidv7(); before it, ours, where no service has one of its own. Time first, so that new keys land on the same index page:
 -- random v4 keys cost 27 % of the drain.
 DO $do$ BEGIN
     IF pg_catalog.to_regprocedure('pg_catalog.uuidv7()') IS NULL THEN
-        CREATE OR REPLACE FUNCTION public.uuidv7() RETURNS uuid
+        CREATE OR REPLACE FUNCTION symphony_internal.uuidv7() RETURNS uuid
         LANGUAGE sql VOLATILE PARALLEL SAFE
         RETURN pg_catalog.encode(
             pg_catalog.set_bit(

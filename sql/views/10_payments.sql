@@ -1,5 +1,6 @@
 -- What operators and metrics read of the payment lane. Derived, never stored: a view cannot disagree with
--- the tables.
+-- the tables. Each has two or more relations in FROM: of one alone, servers before and after 16 print another text,
+-- and `symphony doctor` compares that text.
 
 -- One row per live item, with its latest attempt. Looks an item up by key; never scans the ledger.
 CREATE OR REPLACE VIEW public.outbox_operational_status AS
@@ -31,9 +32,10 @@ SELECT w.worker_id, w.rail_type, p.outbox_id, p.instruction_id, p.claimed_at, p.
 -- Items that ended FAILED and that nobody has redriven.
 CREATE OR REPLACE VIEW public.payment_outbox_dead_letters AS
 SELECT a.outbox_id, a.instruction_id, a.participant_id, a.sequence_id, a.idempotency_key, a.rail_type, a.attempt_no,
-       a.completed_at AS failed_at, a.rail_code, a.rail_reference, a.error_code, a.error_message,
-       EXISTS (SELECT FROM public.payment_outbox_blocked_lanes b WHERE b.outbox_id = a.outbox_id) AS blocks_its_lane
+       a.completed_at AS failed_at, a.rail_code, a.rail_reference, a.error_code, a.error_message, lane.blocks_its_lane
   FROM public.payment_outbox_attempts a
+ CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM public.payment_outbox_blocked_lanes b
+                                     WHERE b.outbox_id = a.outbox_id) AS blocks_its_lane) lane
  WHERE a.state = 'FAILED'
    AND NOT EXISTS (SELECT FROM public.payment_outbox_instructions i WHERE i.redrive_of = a.outbox_id);
 

@@ -23,10 +23,11 @@ SELECT l.event_id AS id, l.event->'envelope'->>'type' AS "eventType", l.event->'
 -- Events that ended FAILED and that nobody has redriven since.
 CREATE OR REPLACE VIEW public.event_outbox_dead_letters AS
 SELECT a.event_id, a.event_key, a.bucket, a.position AS log_position, a.redrive_no, a.attempt_no, a.completed_at AS failed_at,
-       a.destination, a.error_code, a.error_message,
-       EXISTS (SELECT FROM public.event_outbox_blocked k
-                WHERE k.bucket = a.bucket AND k.event_key = a.event_key AND k.failed_position = a.position) AS blocks_its_key
+       a.destination, a.error_code, a.error_message, key.blocks_its_key
   FROM public.event_outbox_attempts a
+ CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM public.event_outbox_blocked k
+                                     WHERE k.bucket = a.bucket AND k.event_key = a.event_key
+                                       AND k.failed_position = a.position) AS blocks_its_key) key
  WHERE a.state = 'FAILED'
    AND NOT EXISTS (SELECT FROM public.event_outbox_attempts later
                     WHERE later.bucket = a.bucket AND later.position = a.position AND later.redrive_no > a.redrive_no)

@@ -118,7 +118,10 @@ impl Run {
 /// What must never be, whatever the provider says.
 async fn complaints(database: &Database, log: &Path) -> Vec<String> {
     let mut connection = database.pool().acquire().await.unwrap();
-    let mut complaints = symphony::db::inspect::violated_invariants(&mut connection).await.unwrap();
+    let mut complaints = symphony::db::data_checks::contradictions(&mut connection, true)
+        .await
+        .unwrap()
+        .contradictions;
     let alarms: Vec<String> = sqlx::query_scalar(
         "SELECT format('%s of %s: %s', event_type, outbox_id, details) FROM payment_outbox_events \
           WHERE event_type = 'TERMINAL_BLOCKED' OR event_type = 'LATE_OUTCOME' AND (details->>'conflict')::boolean",

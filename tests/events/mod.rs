@@ -121,6 +121,7 @@ impl TestDb {
         // Tests report in any order, and the ledger tells the order of reports.
         let figures = EventFigures { inversions: 0, ..figures };
         assert!(figures.holds(), "{figures:?}");
+        self.assert_data_agrees().await;
         // A lease or a token is left over from nobody.
         assert_eq!(
             self.count(

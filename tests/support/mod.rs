@@ -29,29 +29,54 @@ static SERVER: OnceCell<PgConnectOptions> = OnceCell::const_new();
 pub async fn server() -> &'static PgConnectOptions {
     SERVER
         .get_or_init(|| async {
-            let folder = PathBuf::from(format!("/tmp/symphony-test-{}", std::process::id()));
-            let settings = Settings {
-                // No test here pulls the plug of this server; those that do have one of their own, with fsync.
-                extra_settings: vec![
-                    ("fsync".into(), "off".into()),
-                    ("max_connections".into(), "300".into()),
-                ],
-                ..Settings::new(&folder)
-            };
-            let postgres =
-                PrivatePostgres::start(&settings).await.expect("a PostgreSQL for the tests");
-            watch(&folder, &postgres);
-            let options = postgres.connect_options();
-            // Never dropped: this process is the server's user until it ends.
-            std::mem::forget(postgres);
+            // No test here pulls the plug of this server; those that do have one of their own, with fsync.
+            let options = start_server("test", &[("fsync", "off"), ("max_connections", "300")]).await;
             let mut connection = options.connect().await.unwrap();
             run(&mut connection, &format!("CREATE DATABASE {TEMPLATE}")).await.unwrap();
-            migrate::migrate(&options.clone().database(TEMPLATE), migrate::Options::default())
-                .await
-                .expect("the template");
+            let template = options.clone().database(TEMPLATE);
+            if std::env::var_os("UPDATE_GOLDEN").is_some() {
+                install_unchecked(&template).await;
+            } else {
+                migrate::migrate(&template, migrate::Options::default()).await.expect(
+                    "the template: if sql/ was changed, first run UPDATE_GOLDEN=1 scripts/test golden",
+                );
+            }
             options
         })
         .await
+}
+
+/// A server that lives as long as this process.
+pub async fn start_server(name: &str, extra_settings: &[(&str, &str)]) -> PgConnectOptions {
+    let folder = PathBuf::from(format!("/tmp/symphony-{name}-{}", std::process::id()));
+    let settings = Settings {
+        extra_settings: extra_settings
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect(),
+        ..Settings::new(&folder)
+    };
+    let postgres = PrivatePostgres::start(&settings).await.expect("a PostgreSQL for the tests");
+    watch(&folder, &postgres);
+    let options = postgres.connect_options();
+    // Never dropped: this process is the server's user until it ends.
+    std::mem::forget(postgres);
+    // A password costs an unoptimized client 40 ms a connection, and tests connect thousands of times.
+    std::fs::write(
+        folder.join("postgres/pg_hba.conf"),
+        "local all all trust\nhost all all 127.0.0.1/32 trust\nhost all all ::1/128 trust\n",
+    )
+    .unwrap();
+    run(&mut options.connect().await.unwrap(), "SELECT pg_reload_conf()").await.unwrap();
+    options
+}
+
+/// As the printed script does, but without comparing: only so can a changed schema be written down.
+async fn install_unchecked(template: &PgConnectOptions) {
+    let script = migrate::print();
+    let (before, rest) = script.split_once("DO $check$").unwrap();
+    let (_, after) = rest.split_once("END $check$;").unwrap();
+    run(&mut template.connect().await.unwrap(), &format!("{before}{after}")).await.unwrap();
 }
 
 fn watch(folder: &std::path::Path, postgres: &PrivatePostgres) {
@@ -104,10 +129,15 @@ pub struct TestDb {
 
 impl TestDb {
     pub async fn new() -> Self {
+        Self::cloned(server().await, TEMPLATE).await
+    }
+
+    /// A copy of any database of any server.
+    pub async fn cloned(server: &PgConnectOptions, template: &str) -> Self {
         let name = unique("test");
-        let mut connection = server().await.connect().await.unwrap();
-        run(&mut connection, &format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}")).await.unwrap();
-        let options = server().await.clone().database(&name);
+        let mut connection = server.connect().await.unwrap();
+        run(&mut connection, &format!("CREATE DATABASE {name} TEMPLATE {template}")).await.unwrap();
+        let options = server.clone().database(&name);
         let database =
             Database::connect(options.clone(), 20, RoleSource::EachTransaction).await.unwrap();
         Self { options, database }
@@ -249,9 +279,14 @@ impl TestDb {
     pub async fn assert_ledger_holds(&self) {
         let figures = self.database.auditor().figures().await.unwrap();
         assert!(figures.holds(), "{figures:?}");
-        let violated =
-            symphony::db::inspect::violated_invariants(&mut self.admin().await).await.unwrap();
-        assert!(violated.is_empty(), "{violated:?}");
+        self.assert_data_agrees().await;
+    }
+
+    /// Nothing of any lane contradicts anything else.
+    pub async fn assert_data_agrees(&self) {
+        let found =
+            symphony::db::data_checks::contradictions(&mut self.admin().await, true).await.unwrap();
+        assert_eq!(found.contradictions, Vec::<String>::new());
     }
 }
 

@@ -226,6 +226,7 @@ impl TestDb {
 
     /// Every item that ever ended did so once, and has an execution that says the same.
     pub async fn assert_items_hold(&self) {
+        self.assert_data_agrees().await;
         assert_eq!(
             self.count(
                 "(SELECT id, state, error_code FROM trigger_outbox_attempts WHERE state IN ('DISPATCHED', 'FAILED')) a \

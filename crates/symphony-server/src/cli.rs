@@ -182,8 +182,12 @@ pub enum Command {
         #[command(subcommand)]
         what: App,
     },
-    /// Is everything as declared? Server, schema, privileges, owners, bloat, invariants
-    Doctor,
+    /// Is everything as declared? Server, schema, privileges, owners, settings, bloat, and whether the data agrees
+    Doctor {
+        /// Compare every row of every lane, however many there are; without it, up to two million
+        #[arg(long)]
+        deep: bool,
+    },
     /// Scan sources for writes that go around the database's functions
     Guard {
         /// Files and folders to scan
@@ -267,8 +271,8 @@ pub struct Migrate {
     /// Print the SQL instead of applying it; needs no database
     #[arg(long, conflicts_with_all = ["replace_legacy", "fresh"])]
     pub print: bool,
-    /// Drop an older installation (payment_outbox, outbox_status) that holds no unfinished rows
-    #[arg(long)]
+    /// Drop an older installation (payment_outbox, outbox_status) that holds no unfinished rows; needs --yes
+    #[arg(long, requires = "yes")]
     pub replace_legacy: bool,
     /// Drop everything of Symphony's in this database first, the ledger included; needs --yes
     #[arg(long, requires = "yes")]
@@ -276,6 +280,9 @@ pub struct Migrate {
     /// Yes, really
     #[arg(long)]
     pub yes: bool,
+    /// How long to wait for a lock before saying who holds it
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub lock_timeout: u64,
 }
 
 /// What to enqueue.

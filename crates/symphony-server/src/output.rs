@@ -86,8 +86,13 @@ impl From<MigrateError> for Failure {
     fn from(error: MigrateError) -> Self {
         match error {
             MigrateError::Db(error) => error.into(),
-            MigrateError::Privilege { .. } => Self::new(error.to_string()).with_code("42501"),
-            other => Self::new(other.to_string()),
+            other => {
+                let failure = Self::new(other.to_string());
+                match other.code() {
+                    Some(code) => failure.with_code(code),
+                    None => failure,
+                }
+            }
         }
     }
 }

@@ -141,11 +141,13 @@ impl Server {
         self.database_with(connections_max, RoleSource::EachTransaction).await
     }
 
-    /// The same, as a worker's configuration says.
+    /// The same, as a worker's configuration says. Whoever sends wants the live schema as declared, not only its stamp.
     pub async fn worker_database(&self, section: &DatabaseSection) -> Result<Database, Failure> {
         let roles =
             if section.login_has_role { RoleSource::Login } else { RoleSource::EachTransaction };
-        self.database_with(section.connections_max, roles).await
+        let database = self.database_with(section.connections_max, roles).await?;
+        self.look(async |c| Ok(migrate::require_declared(c).await?)).await?;
+        Ok(database)
     }
 
     async fn database_with(
@@ -154,11 +156,12 @@ impl Server {
         roles: RoleSource,
     ) -> Result<Database, Failure> {
         if self.private.is_some() {
-            let state = self.look(async |c| Ok(migrate::check(c).await?)).await?;
+            let (state, _) = self.look(async |c| Ok(migrate::check(c).await?)).await?;
             if matches!(state, State::NotInstalled | State::CodeDiffers) {
                 migrate::migrate(&self.options, migrate::Options::default()).await?;
             }
         }
+        self.look(async |c| Ok(migrate::require_known(c).await?)).await?;
         let options = self.options.clone();
         let connected = Database::connect_through(self.pooler, options, connections_max, roles);
         connected.await.map_err(|error| match error {

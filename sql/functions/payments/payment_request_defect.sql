@@ -11,13 +11,13 @@ CREATE OR REPLACE FUNCTION symphony_internal.payment_request_defect(
     p_payload JSONB, p_payload_bytes INT, p_traceparent TEXT
 ) RETURNS TEXT LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE
-    WHEN p_instruction_id IS NULL OR pg_catalog.btrim(p_instruction_id, E' \t\n\r\f\v') = ''
+    WHEN p_instruction_id IS NULL OR pg_catalog.btrim(p_instruction_id, E' \t\n\r\f\x0B') = ''
         THEN 'p_instruction_id is blank: name the instruction this payment carries out'
-    WHEN p_participant_id IS NULL OR pg_catalog.btrim(p_participant_id, E' \t\n\r\f\v') = ''
+    WHEN p_participant_id IS NULL OR pg_catalog.btrim(p_participant_id, E' \t\n\r\f\x0B') = ''
         THEN 'p_participant_id is blank: name the participant whose stream this payment joins'
-    WHEN p_idempotency_key IS NULL OR pg_catalog.btrim(p_idempotency_key, E' \t\n\r\f\v') = ''
+    WHEN p_idempotency_key IS NULL OR pg_catalog.btrim(p_idempotency_key, E' \t\n\r\f\x0B') = ''
         THEN 'p_idempotency_key is blank: without one a retry would pay twice'
-    WHEN p_rail_type IS NULL OR pg_catalog.btrim(p_rail_type, E' \t\n\r\f\v') = ''
+    WHEN p_rail_type IS NULL OR pg_catalog.btrim(p_rail_type, E' \t\n\r\f\x0B') = ''
         THEN 'p_rail_type is blank: name the rail that shall carry the payment'
     WHEN pg_catalog.length(p_instruction_id) > 255
         THEN 'p_instruction_id has more than 255 characters'

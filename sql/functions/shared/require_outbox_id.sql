@@ -8,7 +8,7 @@
 CREATE OR REPLACE FUNCTION symphony_internal.require_outbox_id(p_argument TEXT, p_value TEXT, p_limit INT DEFAULT 255)
 RETURNS VOID LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF p_value IS NULL OR btrim(p_value, E' \t\n\r\f\v') = '' THEN
+    IF p_value IS NULL OR btrim(p_value, E' \t\n\r\f\x0B') = '' THEN
         RAISE EXCEPTION '% is blank: it must name something', p_argument USING ERRCODE = 'P7005';
     ELSIF length(p_value) > p_limit THEN
         RAISE EXCEPTION '% has % characters: at most % are allowed', p_argument, length(p_value), p_limit

@@ -1,9 +1,10 @@
 //! `symphony migrate`: install or update the schema.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde_json::json;
-use symphony::db::migrate::{self, Options, State};
+use symphony::db::migrate::{self, Options, Report, State};
 
 use crate::cli::{Global, Migrate};
 use crate::output::{self, Failure};
@@ -22,29 +23,48 @@ pub(super) async fn run(global: &Global, options: &Migrate) -> Result<ExitCode, 
 
 async fn on(global: &Global, options: &Migrate, server: &Server) -> Result<ExitCode, Failure> {
     if options.check {
-        let state = server.look(async |connection| Ok(migrate::check(connection).await?)).await?;
+        let (state, differences) =
+            server.look(async |connection| Ok(migrate::check(connection).await?)).await?;
         if global.json {
-            output::json(&json!({ "state": state }))?;
+            output::json(&json!({ "state": state, "differences": differences }))?;
         } else {
             output::print(&format!("{}\n", describe(state)))?;
+            for difference in differences {
+                output::print(&format!("  {difference}\n"))?;
+            }
         }
         return Ok(if state == State::UpToDate { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    let before = migrate::migrate(
+    let report = migrate::migrate(
         server.options(),
-        Options { replace_legacy: options.replace_legacy, fresh: options.fresh },
+        Options {
+            replace_legacy: options.replace_legacy,
+            fresh: options.fresh,
+            lock_timeout: Duration::from_secs(options.lock_timeout),
+        },
     )
     .await?;
     if global.json {
-        output::json(&json!({ "before": before, "state": State::UpToDate }))?;
-    } else {
-        output::print(match (before, options.fresh) {
-            (State::NotInstalled, _) => "schema installed\n",
-            (_, true) => "everything dropped and installed anew\n",
-            (State::UpToDate, _) => "schema is up to date; privileges applied again\n",
-            (State::ChangedByHand, _) => "what was changed by hand is restored\n",
-            _ => "functions, views and privileges updated\n",
-        })?;
+        let Report { before, repaired, notes } = report;
+        output::json(
+            &json!({ "before": before, "state": State::UpToDate, "repaired": repaired, "notes": notes }),
+        )?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::print(match (report.before, options.fresh) {
+        (State::NotInstalled, _) => "schema installed\n",
+        (_, true) => "everything dropped and installed anew\n",
+        (State::UpToDate, _) => "schema is up to date; privileges applied again\n",
+        (State::ChangedByHand, _) => "restored what was not as declared:\n",
+        _ => "functions, views and privileges updated\n",
+    })?;
+    if report.before == State::ChangedByHand {
+        for repaired in report.repaired {
+            output::print(&format!("  {repaired}\n"))?;
+        }
+    }
+    for note in report.notes {
+        output::print(&format!("note: {note}\n"))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -57,7 +77,7 @@ pub(super) fn describe(state: State) -> &'static str {
             "functions, views or privileges are of another version: run `symphony migrate`"
         }
         State::ChangedByHand => {
-            "something was changed by hand: `symphony migrate` restores what it can"
+            "not as declared: `symphony migrate` restores what it can and names the rest"
         }
         State::TablesDiffer => {
             "tables are of another version: only `symphony migrate --fresh --yes` helps, which drops everything"

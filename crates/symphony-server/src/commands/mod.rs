@@ -62,7 +62,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Rail(options) => rail::run(global, &options).await,
         Command::Bus { what: Bus::Setup(options) } => bus::set_up(global, &options).await,
         Command::App { what } => app::run(global, &what).await,
-        Command::Doctor => doctor::run(global).await,
+        Command::Doctor { deep } => doctor::run(global, deep).await,
         Command::Guard { paths } => guard::run(global, &paths),
         Command::Bench { what } => bench::run(global, &what).await,
         Command::Database => database::run(global).await,

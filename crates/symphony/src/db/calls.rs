@@ -222,10 +222,6 @@ calls! {
         ("p_consumer text, p_older_than_seconds bigint, p_batch_size integer")
         -> "bigint",
         "SELECT public.retire_event_inbox(p_consumer => $1, p_older_than_seconds => $2, p_batch_size => $3)";
-    FINGERPRINT = "symphony_fingerprint"
-        ("")
-        -> "text",
-        "SELECT public.symphony_fingerprint()";
     FIGURES = "outbox_figures"
         ("")
         -> "TABLE(lane text, pending bigint, due_unleased_count bigint, leased_count bigint, expired_lease_count bigint, parked_count bigint, scheduled_count bigint, waiting_count bigint, oldest_pending_age_seconds bigint, dlq_count bigint, paused boolean, incident_count bigint)",

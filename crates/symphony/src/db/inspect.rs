@@ -1,10 +1,12 @@
 //! Comparing the live database with what was declared: what `symphony doctor` reports.
 
+use std::fmt;
+
 use serde::Serialize;
 use sqlx::postgres::PgConnection;
 
 use super::DbError;
-use super::privileges::{FUNCTIONS, OWNER, RUNTIME_ROLES, TABLES};
+use super::privileges::{FUNCTIONS, OWNER, ROLES, RUNTIME_ROLES, TABLES};
 
 /// One difference between the live privileges and the declared ones.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -19,6 +21,23 @@ pub struct PrivilegeDifference {
     pub excess: bool,
 }
 
+impl PrivilegeDifference {
+    /// Somebody else was allowed to read, which harms nobody but is worth knowing.
+    pub fn is_reading_by_others(&self) -> bool {
+        self.excess
+            && self.privilege == "SELECT"
+            && self.role != "public"
+            && !ROLES.contains(&self.role.as_str())
+    }
+}
+
+impl fmt::Display for PrivilegeDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let has = if self.excess { "has" } else { "lacks" };
+        write!(f, "{} {has} {} on {}", self.role, self.privilege, self.object)
+    }
+}
+
 /// Every way in which the live privileges differ from the declared matrix. Empty when all is well.
 ///
 /// Asked with `has_*_privilege`, so that inherited rights and PUBLIC count, and additionally by reading
@@ -27,52 +46,53 @@ pub async fn privilege_differences(
     connection: &mut PgConnection,
 ) -> Result<Vec<PrivilegeDifference>, DbError> {
     let mut differences = Vec::new();
-    let mut tables = Vec::new();
+    let tables: Vec<_> = TABLES.iter().map(|(table, _)| *table).collect();
+    let live: Vec<(String, String, String)> = sqlx::query_as(
+        "SELECT t.name, r.role, p.privilege FROM unnest($2::text[]) t(name) CROSS JOIN unnest($1::text[]) r(role) \
+          CROSS JOIN unnest(ARRAY['SELECT','INSERT','UPDATE','DELETE','TRUNCATE','REFERENCES','TRIGGER'] \
+              || CASE WHEN current_setting('server_version_num')::int >= 170000 THEN ARRAY['MAINTAIN'] ELSE '{}' END) p(privilege) \
+          WHERE CASE WHEN p.privilege IN ('SELECT','INSERT','UPDATE','REFERENCES') \
+                     THEN has_any_column_privilege(r.role, to_regclass('public.' || t.name), p.privilege) \
+                     ELSE has_table_privilege(r.role, to_regclass('public.' || t.name), p.privilege) END",
+    )
+    .bind(asked_roles())
+    .bind(&tables)
+    .fetch_all(&mut *connection)
+    .await?;
+    let missing: Vec<String> = sqlx::query_scalar(
+        "SELECT t FROM unnest($1::text[]) t WHERE to_regclass('public.' || t) IS NULL",
+    )
+    .bind(&tables)
+    .fetch_all(&mut *connection)
+    .await?;
     for (table, readers) in TABLES {
-        tables.push(*table);
-        let live: Vec<(String, String)> = sqlx::query_as(
-            "SELECT r.role, p.privilege FROM unnest($1::text[]) r(role) \
-              CROSS JOIN unnest(ARRAY['SELECT','INSERT','UPDATE','DELETE','TRUNCATE','REFERENCES','TRIGGER'] \
-                  || CASE WHEN current_setting('server_version_num')::int >= 170000 THEN ARRAY['MAINTAIN'] ELSE '{}' END) p(privilege) \
-              WHERE CASE WHEN p.privilege IN ('SELECT','INSERT','UPDATE','REFERENCES') \
-                         THEN has_any_column_privilege(r.role, $2::text, p.privilege) \
-                         ELSE has_table_privilege(r.role, $2::text, p.privilege) END",
-        )
-        .bind(asked_roles())
-        .bind(format!("public.{table}"))
-        .fetch_all(&mut *connection)
-        .await?;
-        for role in asked_roles() {
-            let declared = readers.contains(&role.as_str());
-            let has_select = live.iter().any(|(r, p)| *r == role && p == "SELECT");
-            if declared && !has_select {
-                differences.push(difference(&role, "SELECT", table, false));
+        for role in readers.iter().filter(|_| !missing.iter().any(|name| name == table)) {
+            if !live.iter().any(|(t, r, p)| t == table && r == role && p == "SELECT") {
+                differences.push(difference(role, "SELECT", table, false));
             }
         }
-        for (role, privilege) in live {
+        for (_, role, privilege) in live.iter().filter(|(name, _, _)| name == table) {
             if privilege != "SELECT" || !readers.contains(&role.as_str()) {
-                differences.push(difference(&role, &privilege, table, true));
+                differences.push(difference(role, privilege, table, true));
             }
         }
     }
-    let mut functions = Vec::new();
+    let functions: Vec<_> = FUNCTIONS.iter().map(|(function, _)| *function).collect();
+    let live: Vec<(String, String)> = sqlx::query_as(
+        "SELECT DISTINCT p.proname::text, r.role FROM pg_proc p CROSS JOIN unnest($1::text[]) r(role) \
+          WHERE p.proname = ANY ($2::text[]) AND p.proowner = $3::text::regrole \
+            AND has_function_privilege(r.role, p.oid, 'EXECUTE')",
+    )
+    .bind(asked_roles())
+    .bind(&functions)
+    .bind(OWNER)
+    .fetch_all(&mut *connection)
+    .await?;
     for (function, callers) in FUNCTIONS {
-        functions.push(*function);
-        let live: Vec<String> = sqlx::query_scalar(
-            "SELECT DISTINCT r.role FROM pg_proc p CROSS JOIN unnest($1::text[]) r(role) \
-              WHERE p.proname = $2 AND p.proowner = $3::text::regrole \
-                AND has_function_privilege(r.role, p.oid, 'EXECUTE')",
-        )
-        .bind(asked_roles())
-        .bind(function)
-        .bind(OWNER)
-        .fetch_all(&mut *connection)
-        .await?;
         for role in asked_roles() {
-            match (callers.contains(&role.as_str()), live.contains(&role)) {
-                (true, false) => differences.push(difference(&role, "EXECUTE", function, false)),
-                (false, true) => differences.push(difference(&role, "EXECUTE", function, true)),
-                _ => {}
+            let has = live.iter().any(|(f, r)| f == function && *r == role);
+            if has != callers.contains(&role.as_str()) {
+                differences.push(difference(&role, "EXECUTE", function, has));
             }
         }
     }
@@ -104,6 +124,16 @@ async fn undeclared(
            FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) a \
           WHERE p.proowner = $1::text::regrole AND a.grantee <> 0 AND a.grantee <> p.proowner \
             AND a.grantee::regrole::text <> ALL ($4) \
+         UNION ALL \
+         SELECT a.grantee::regrole::text, a.privilege_type, format('%s.%s', c.relname, k.attname) \
+           FROM pg_class c JOIN pg_attribute k ON k.attrelid = c.oid CROSS JOIN LATERAL aclexplode(k.attacl) a \
+          WHERE c.relowner = $1::text::regrole AND a.grantee <> 0 AND a.grantee <> c.relowner \
+            AND a.grantee::regrole::text <> ALL ($4) \
+         UNION ALL \
+         SELECT r.role, p.privilege, c.relname::text \
+           FROM pg_class c CROSS JOIN unnest($4::text[] || 'public'::text) r(role) \
+          CROSS JOIN unnest(ARRAY['USAGE', 'SELECT', 'UPDATE']) p(privilege) \
+          WHERE c.relowner = $1::text::regrole AND c.relkind = 'S' AND has_sequence_privilege(r.role, c.oid, p.privilege) \
          UNION ALL \
          SELECT r.role, 'CREATE', 'schema public' FROM unnest($4::text[] || $1::text) r(role) \
           WHERE has_schema_privilege(r.role, 'public', 'CREATE') \
@@ -234,39 +264,6 @@ pub async fn bloat(connection: &mut PgConnection) -> Result<Vec<Bloat>, DbError>
 pub async fn open_incidents(connection: &mut PgConnection) -> Result<Vec<(String, i64)>, DbError> {
     Ok(sqlx::query_as(
         "SELECT lane, count(*) FROM public.outbox_incidents GROUP BY lane ORDER BY lane",
-    )
-    .fetch_all(connection)
-    .await?)
-}
-
-/// Invariants that can be checked while everything runs; each line is one violation.
-pub async fn violated_invariants(connection: &mut PgConnection) -> Result<Vec<String>, DbError> {
-    Ok(sqlx::query_scalar(
-        "SELECT format('participant %s: numbers %s to %s are missing', participant_id, missing_from, missing_to) \
-           FROM public.participant_sequence_gaps \
-         UNION ALL \
-         SELECT format('item %s is pending although it ended %s', p.outbox_id, a.state) \
-           FROM public.payment_outbox_pending p JOIN public.payment_outbox_attempts a \
-             ON a.outbox_id = p.outbox_id AND a.state IN ('DISPATCHED', 'FAILED') \
-         UNION ALL \
-         SELECT format('FIFO lane %s/%s: its first item waits for nobody', h.participant_id, h.rail_type) \
-           FROM public.payment_outbox_pending h \
-          WHERE h.hold = 'BEHIND_HEAD' \
-            AND NOT EXISTS (SELECT FROM public.payment_outbox_pending e WHERE e.participant_id = h.participant_id \
-                              AND e.rail_type = h.rail_type AND e.lane_position > 0 \
-                              AND (e.lane_position < h.lane_position OR e.lease_token IS NOT NULL)) \
-            AND NOT EXISTS (SELECT FROM public.payment_outbox_blocked_lanes b \
-                             WHERE b.participant_id = h.participant_id AND b.rail_type = h.rail_type) \
-         UNION ALL \
-         SELECT format('event at %s of bucket %s waits behind a key that is not blocked', w.position, w.bucket) \
-           FROM public.event_outbox_waiting w \
-          WHERE NOT EXISTS (SELECT FROM public.event_outbox_blocked k WHERE k.bucket = w.bucket AND k.event_key = w.event_key) \
-         UNION ALL \
-         SELECT format('a key of bucket %s is blocked for nothing', k.bucket) \
-           FROM public.event_outbox_blocked k \
-          WHERE k.failed_position IS NULL \
-            AND NOT EXISTS (SELECT FROM public.event_outbox_waiting w WHERE w.bucket = k.bucket AND w.event_key = k.event_key) \
-         LIMIT 100",
     )
     .fetch_all(connection)
     .await?)

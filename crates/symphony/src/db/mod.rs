@@ -4,13 +4,16 @@
 //!   (`roles.rs`, `transaction.rs`); `session.rs` knows whether a pooler stands between.
 //! - [`Ingest`], [`Executor`], [`Operator`], [`Auditor`], [`Inbox`]: one handle per role, each able to name only what
 //!   its role may call.
-//! - [`migrate`], [`inspect`]: installing the schema, and comparing the live one with what was declared.
+//! - [`migrate`], [`catalog`], [`inspect`], [`data_checks`]: installing the schema, comparing the live one with what was
+//!   declared, and the data with itself.
 //! - [`calls`]: the signature of every function called here, compared with the live catalog by a test.
 
 mod app_reader;
 mod apps;
 mod auditor;
 pub mod calls;
+pub mod catalog;
+pub mod data_checks;
 mod error;
 mod event_reader;
 mod events;

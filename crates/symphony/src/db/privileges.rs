@@ -6,6 +6,10 @@
 /// The owner. Nobody runs as it.
 pub const OWNER: &str = "symphony_control";
 
+/// Every role Symphony makes.
+pub const ROLES: &[&str] =
+    &[OWNER, INGEST, EXECUTOR, OPERATOR, APPROVER, READONLY, AUDITOR, AUTH, CONSUMER];
+
 /// The roles people and programs act as.
 pub const RUNTIME_ROLES: &[&str] =
     &[INGEST, EXECUTOR, OPERATOR, APPROVER, READONLY, AUDITOR, AUTH, CONSUMER];
@@ -150,7 +154,6 @@ pub const FUNCTIONS: &[(&str, &[&str])] = &[
     ("delete_app", ACTS),
     ("replay_trigger_execution", ACTS),
     ("configure_trigger_lane", ACTS),
-    ("symphony_fingerprint", &[OPERATOR, APPROVER, AUDITOR]),
     // Called only by the functions above, which run as the owner. All but the first two and the triggers are in
     // schema symphony_internal, where nobody can plant an overload that a definer would call.
     ("backoff", NOBODY),
