@@ -61,6 +61,28 @@ async fn retry_keeps_outbox_id_and_sequence_id_and_attempt_count_only_grows() {
 }
 
 #[tokio::test]
+async fn a_cached_count_above_the_ledgers_is_never_lowered() {
+    let db = TestDb::new().await;
+    let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
+    let count =
+        async || -> i32 { db.one("SELECT attempt_count FROM payment_outbox_pending").await };
+    // As after a restore of the queue: the ledger knows of fewer outcomes than were counted.
+    db.sql("UPDATE payment_outbox_pending SET attempt_count = 15").await;
+    let claimed = db.claim_one("w").await;
+    db.complete("w", claimed.lease(), Outcome::Retryable).await.unwrap();
+    assert_eq!(count().await, 15, "a retry");
+    db.claim_one("w").await;
+    db.expire(item).await;
+    db.database.executor().repair("w", 10).await.unwrap();
+    assert_eq!(count().await, 15, "a repair");
+    db.make_due(item).await;
+    db.claim_one("w").await;
+    db.expire(item).await;
+    assert_eq!(db.claim_one("w").await.attempt_count, 15, "a takeover");
+    assert_eq!(db.ledger(item).await, ["1 RETRYABLE", "2 ZOMBIE_REQUEUE", "3 ZOMBIE_REQUEUE"]);
+}
+
+#[tokio::test]
 async fn lease_expiry_is_repaired_row_due_again_one_zombie_requeue_attempt_no_last_plus_one() {
     let db = TestDb::new().await;
     let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
@@ -174,7 +196,11 @@ async fn zombies_that_are_not_in_a_row_do_not_park() {
 #[tokio::test]
 async fn on_a_rail_that_marks_what_was_not_marked_is_requeued_and_what_was_is_parked() {
     let db = TestDb::new().await;
-    db.database.operator().configure_rail("wire", &act(), None, None, Some(true)).await.unwrap();
+    db.database
+        .operator()
+        .configure_rail("wire", &act(), None, None, Some(true), None)
+        .await
+        .unwrap();
     let ids = db.enqueue_stream("p", "wire", 2).await;
     let claimed = db.claim("w", 2).await;
     let marked = db.database.executor().mark_sending("w", &[claimed[1].lease()]).await.unwrap();
@@ -250,6 +276,7 @@ async fn claims_take_rails_in_equal_shares_and_the_oldest_first() {
     assert!(sorted, "answered in claim order");
     let rails = ["shallow".to_owned()];
     let only = ClaimRequest {
+        endpoints: None,
         worker_id: "w",
         batch_size: 10,
         lease_seconds: 60,
@@ -268,6 +295,7 @@ async fn a_watermark_skips_what_lies_below_it_and_a_full_look_finds_it() {
     let ids = db.enqueue_stream("p", "ach", 1).await;
     let claimed = db.claim("w", 1).await;
     let below = ClaimRequest {
+        endpoints: None,
         worker_id: "w",
         batch_size: 10,
         lease_seconds: 60,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use symphony::db::{ClaimedItem, Completion};
-use symphony::domain::{OutboxId, Outcome, Resolution, Switch};
+use symphony::domain::{Act, OutboxId, Outcome, Resolution, Switch};
 use tokio::task::JoinSet;
 
 use crate::support::{TestDb, act, code, payment, run};
@@ -28,6 +28,11 @@ async fn assert_order(db: &TestDb, expected: &[OutboxId]) {
     }
     assert!(db.claim("w", 100).await.is_empty());
     db.assert_ledger_holds().await;
+}
+
+/// Whoever acts here has asked the rail.
+fn despite() -> Act {
+    Act { despite_unknown: true, ..act() }
 }
 
 async fn redrive(db: &TestDb, item: OutboxId) -> OutboxId {
@@ -57,7 +62,11 @@ async fn two_failed_items_of_one_lane_are_redriven_in_any_order_and_run_in_their
     let db = fifo("continue").await;
     let p = db.enqueue_stream("p", "fifo", 3).await;
     end_head(&db, Outcome::Failed).await;
-    db.database.operator().configure_rail("fifo", &act(), None, Some("block"), None).await.unwrap();
+    db.database
+        .operator()
+        .configure_rail("fifo", &act(), None, Some("block"), None, None)
+        .await
+        .unwrap();
     end_head(&db, Outcome::Failed).await;
     let first = redrive(&db, p[0]).await;
     let claimed = db.claim_one("w").await;
@@ -106,7 +115,7 @@ async fn parking_and_releasing_a_waiting_redrive_does_not_put_two_of_a_lane_in_f
 async fn an_item_parked_by_a_takeover_stays_parked_though_its_participant_is_paused() {
     let db = TestDb::new().await;
     let operator = db.database.operator();
-    operator.configure_rail("wire", &act(), None, None, Some(true)).await.unwrap();
+    operator.configure_rail("wire", &act(), None, None, Some(true), None).await.unwrap();
     let item = db.enqueue(&payment("i", "p", "wire")).await.outbox_id;
     let lost = db.claim_one("w").await;
     db.database.executor().mark_sending("w", &[lost.lease()]).await.unwrap();
@@ -125,10 +134,10 @@ async fn whether_a_rail_marks_cannot_change_under_items_in_flight() {
     let operator = db.database.operator();
     db.enqueue(&payment("i", "p", "wire")).await;
     let item = db.claim_one("w").await;
-    let refused = operator.configure_rail("wire", &act(), None, None, Some(true)).await;
+    let refused = operator.configure_rail("wire", &act(), None, None, Some(true), None).await;
     assert_eq!(code(refused), "P7006", "sent without a mark, it would count as provably unsent");
     db.complete("w", item.lease(), Outcome::Retryable).await.unwrap();
-    operator.configure_rail("wire", &act(), None, None, Some(true)).await.unwrap();
+    operator.configure_rail("wire", &act(), None, None, Some(true), None).await.unwrap();
 }
 
 #[tokio::test]
@@ -240,10 +249,10 @@ async fn under_racing_acts_no_lane_has_two_in_flight_and_none_stands_still() {
                     .await;
                 // Refusals are part of it: others act too. Anything but a refusal is a bug.
                 let result = match (turn % 4, blocked, parked) {
-                    (0 | 1, Some(item), _) => acts.redrive(OutboxId(item), &act()).await.map(drop),
-                    (2, _, Some(item)) => acts.release(OutboxId(item), &act()).await.map(drop),
-                    (3, _, Some(item)) => acts.resolve(OutboxId(item), &Resolution::Failed, &act()).await.map(drop),
-                    _ => acts.skip_head(&lane, "fifo", &act()).await.map(drop),
+                    (0 | 1, Some(item), _) => acts.redrive(OutboxId(item), &despite()).await.map(drop),
+                    (2, _, Some(item)) => acts.release(OutboxId(item), &despite()).await.map(drop),
+                    (3, _, Some(item)) => acts.resolve(OutboxId(item), &Resolution::Failed, &despite()).await.map(drop),
+                    _ => acts.skip_head(&lane, "fifo", &despite()).await.map(drop),
                 };
                 if let Err(error) = result {
                     assert_eq!(error.code(), "P7006", "{error}");

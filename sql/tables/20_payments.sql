@@ -69,6 +69,10 @@ CREATE TABLE IF NOT EXISTS public.payment_outbox_pending (
     must_inquire      BOOLEAN NOT NULL DEFAULT false,
     -- Set, and committed, before the first byte leaves, for rails that can neither deduplicate nor be asked.
     sending_marked_at TIMESTAMPTZ,
+    -- The fingerprint of where its worker sends it; once the outcome is unknown, of where it may have been sent.
+    endpoint          TEXT COLLATE "C",
+    -- A person has said, then, that it was not executed: no loss of a database before that makes it doubtful again.
+    cleared_at        TIMESTAMPTZ,
     CONSTRAINT payment_outbox_pending_lease_is_whole
         CHECK ((claimed_by IS NULL) = (lease_token IS NULL) AND (lease_token IS NULL) = (lease_expires_at IS NULL)),
     CONSTRAINT payment_outbox_pending_held_items_are_not_leased
@@ -89,6 +93,10 @@ CREATE INDEX IF NOT EXISTS payment_outbox_pending_claimable
 CREATE UNIQUE INDEX IF NOT EXISTS payment_outbox_pending_fifo_lane
     ON public.payment_outbox_pending (participant_id, rail_type, lane_position) WHERE lane_position > 0;
 
+-- What may have been sent and where, for doctor and for workers that start. A claim changes neither column.
+CREATE INDEX IF NOT EXISTS payment_outbox_pending_unknown
+    ON public.payment_outbox_pending (rail_type) WHERE must_inquire;
+
 -- The ledger: one row per outcome, the identifying columns copied so that an auditor reads it without joins.
 CREATE TABLE IF NOT EXISTS public.payment_outbox_attempts (
     attempt_id      UUID NOT NULL DEFAULT gen_random_uuid(),
@@ -103,6 +111,10 @@ CREATE TABLE IF NOT EXISTS public.payment_outbox_attempts (
         CONSTRAINT payment_outbox_attempts_record_outcomes_only CHECK (state <> 'DISPATCHING'),
     -- With RETRYABLE only: the money may have moved, nobody knows yet.
     outcome_unknown BOOLEAN NOT NULL DEFAULT false,
+    -- False where the rail was busy or away, or has not settled yet: it does not count towards the ceiling of 20.
+    spends_attempt  BOOLEAN NOT NULL DEFAULT true,
+    -- The rail was asked and nothing was sent: the settle delay does not start again.
+    asked_only      BOOLEAN NOT NULL DEFAULT false,
     claimed_at      TIMESTAMPTZ,
     completed_at    TIMESTAMPTZ NOT NULL,
     rail_reference  TEXT,
@@ -113,10 +125,14 @@ CREATE TABLE IF NOT EXISTS public.payment_outbox_attempts (
     worker_id       TEXT NOT NULL,
     -- NULL only where a person, not a worker, settled the item.
     lease_token     UUID,
+    -- Where it was sent, or asked about: payment_outbox_endpoints has the words.
+    endpoint        TEXT COLLATE "C",
     created_at      TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT payment_outbox_attempts_number_each_outcome_once PRIMARY KEY (outbox_id, attempt_no),
     CONSTRAINT payment_outbox_attempts_only_retryable_is_unknown
-        CHECK (NOT outcome_unknown OR state = 'RETRYABLE')
+        CHECK (NOT outcome_unknown OR state = 'RETRYABLE'),
+    CONSTRAINT payment_outbox_attempts_only_what_was_not_executed_is_free
+        CHECK (spends_attempt OR state IN ('RETRYABLE', 'FAILED'))
 );
 CREATE UNIQUE INDEX IF NOT EXISTS payment_outbox_attempts_one_terminal_per_outbox
     ON public.payment_outbox_attempts (outbox_id) WHERE state IN ('DISPATCHED', 'FAILED');
@@ -133,7 +149,8 @@ CREATE TABLE IF NOT EXISTS public.payment_outbox_events (
     event_type   TEXT COLLATE "C" NOT NULL
         CONSTRAINT payment_outbox_events_have_a_known_type CHECK (event_type IN (
             'LEASE_CLAIMED', 'ATTEMPT_COMPLETED', 'LEASE_EXPIRED_REPAIRED', 'TERMINAL_BLOCKED', 'LATE_OUTCOME',
-            'PARKED', 'RELEASED', 'RESOLVED', 'REDRIVEN', 'SKIPPED', 'PAUSED', 'RESUMED', 'CONFIGURED')),
+            'PARKED', 'RELEASED', 'RESOLVED', 'REDRIVEN', 'SKIPPED', 'PAUSED', 'RESUMED', 'CONFIGURED',
+            'SERVER_CHANGED', 'SERVER_ACCEPTED', 'INCIDENT_CLOSED')),
     outbox_id    UUID,
     worker_id    TEXT,
     -- The person named by the caller, and the database login that made the call: both, always.
@@ -146,6 +163,9 @@ CREATE TABLE IF NOT EXISTS public.payment_outbox_events (
 );
 CREATE INDEX IF NOT EXISTS payment_outbox_events_by_item
     ON public.payment_outbox_events (outbox_id, event_no) WHERE outbox_id IS NOT NULL;
+-- What may contradict the ledger; costs nothing until a worker is late.
+CREATE INDEX IF NOT EXISTS payment_outbox_events_late_outcomes
+    ON public.payment_outbox_events (event_no) WHERE event_type = 'LATE_OUTCOME';
 
 -- What the database must know of a rail. A rail without a row is unordered and running; the first full look
 -- of a claim that meets a new rail writes its row.
@@ -157,8 +177,28 @@ CREATE TABLE IF NOT EXISTS public.payment_outbox_rails (
     paused        BOOLEAN NOT NULL DEFAULT false,
     -- The rail can neither deduplicate nor be asked: workers call mark_outbox_sending before they send.
     marks_sending BOOLEAN NOT NULL DEFAULT false,
+    -- How long an item is tried on a rail that is busy or away.
+    give_up_after_seconds INT NOT NULL DEFAULT 86400
+        CONSTRAINT payment_outbox_rails_give_up_within_a_year CHECK (give_up_after_seconds BETWEEN 1 AND 31536000),
     updated_at    TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
 );
+
+-- What the fingerprints in pending rows and in the ledger stand for. A rail's name may come to mean another endpoint;
+-- a fingerprint never does.
+CREATE TABLE IF NOT EXISTS public.payment_outbox_endpoints (
+    endpoint      TEXT COLLATE "C" CONSTRAINT payment_outbox_endpoints_are_named_once PRIMARY KEY,
+    rail_type     TEXT COLLATE "C" NOT NULL,
+    -- Kind, address, inquiry address and account, in words; never a secret.
+    description   TEXT NOT NULL,
+    first_seen_at TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
+);
+
+-- When the next call of a rail may be made, where its rate is the whole fleet's. Apart from payment_outbox_rails, because it
+-- changes with every call and producers share-lock those rows.
+CREATE TABLE IF NOT EXISTS public.payment_outbox_rail_permits (
+    rail_type      TEXT COLLATE "C" CONSTRAINT payment_outbox_rail_permits_are_named_once PRIMARY KEY,
+    next_permit_at TIMESTAMPTZ NOT NULL DEFAULT '-infinity'
+) WITH (fillfactor = 50);
 
 CREATE TABLE IF NOT EXISTS public.payment_outbox_paused_participants (
     participant_id TEXT COLLATE "C" CONSTRAINT payment_outbox_paused_participants_are_named_once PRIMARY KEY,

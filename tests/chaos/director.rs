@@ -94,7 +94,7 @@ async fn run_on(ground: Ground, goals: Goals) {
     for rail in RAILS.iter().filter(|rail| rail.fifo.is_some()) {
         let operator = database.operator();
         let act = crate::support::act();
-        operator.configure_rail(rail.name, &act, Some(true), rail.fifo, None).await.unwrap();
+        operator.configure_rail(rail.name, &act, Some(true), rail.fifo, None, None).await.unwrap();
     }
     let equipment = Equipment {
         seed,

@@ -69,6 +69,7 @@ async fn stage() -> (TestDb, Vec<PgConnectOptions>, uuid::Uuid) {
         lease_seconds: 60,
         rails: Some(&rails),
         due_from: None,
+        endpoints: None,
     };
     let head = db.database.executor().claim(&request).await.unwrap().remove(0);
     db.complete("w", head.lease(), Outcome::Failed).await.unwrap();
@@ -116,13 +117,14 @@ fn command_line(row: &str, execution: uuid::Uuid) -> Option<String> {
         "pause" => "pause lane --reason x".to_owned(),
         "resume" => "resume events --reason x".to_owned(),
         "rail NAME --fifo" => "rail sepa --fifo false --reason x".to_owned(),
+        "restore accept" => "restore accept --reason x".to_owned(),
         "app push" => format!("app push {app}"),
         "app logs" | "app tree" => format!("{row} {execution}"),
         "app replay" => format!("app replay {execution} --reason x"),
         "app pause" => "app pause shop --reason x".to_owned(),
         "app resume" => "app resume shop --reason x".to_owned(),
         "app delete" => "app delete shop --reason x".to_owned(),
-        "status" | "dlq list" | "rail" | "app list" | "app executions" | "migrate" | "migrate --check"
+        "incident list" | "restore check" | "status" | "dlq list" | "rail" | "app list" | "app executions" | "migrate" | "migrate --check"
         | "doctor" => row.to_owned(),
         _ => return None,
     })

@@ -217,6 +217,7 @@ async fn what_a_pooler_costs() {
                 lease_seconds: 60,
                 rails: None,
                 due_from: None,
+                endpoints: None,
             };
             let started = std::time::Instant::now();
             producer.ingest().enqueue_alone(&request).await.unwrap();

@@ -172,6 +172,7 @@ impl TestDb {
 
     pub async fn claim(&self, worker: &str, batch_size: i32) -> Vec<ClaimedItem> {
         let request = ClaimRequest {
+            endpoints: None,
             worker_id: worker,
             batch_size,
             lease_seconds: 60,
@@ -239,7 +240,7 @@ impl TestDb {
     pub async fn make_fifo(&self, rail: &str, on_failed: &str) {
         self.database
             .operator()
-            .configure_rail(rail, &act(), Some(true), Some(on_failed), None)
+            .configure_rail(rail, &act(), Some(true), Some(on_failed), None, None)
             .await
             .unwrap();
     }
@@ -280,7 +281,13 @@ pub fn payment(instruction: &str, participant: &str, rail: &str) -> PaymentReque
 }
 
 pub fn act() -> Act {
-    Act { actor: "dana".to_owned(), reason: "a test".to_owned(), approver: None, dry_run: false }
+    Act {
+        actor: "dana".to_owned(),
+        reason: "a test".to_owned(),
+        approver: None,
+        dry_run: false,
+        despite_unknown: false,
+    }
 }
 
 /// Enqueue inside a transaction of the caller's own making, at any isolation level.

@@ -5,13 +5,16 @@ mod app;
 mod bench;
 mod consume;
 mod events;
+mod restore;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use acts::{ActOptions, ItemAct, Resolve, ResolveAs, SwitchTarget};
+pub use acts::{
+    ActOptions, IncidentLane, Incidents, ItemAct, Resolve, ResolveAs, SendingAct, SwitchTarget,
+};
 pub use app::{App, AppAct, AppExecutions, AppPush, AppSwitch, ExecutionAct, ExecutionState};
 pub use bench::{
     Bench, BenchEvents, BenchIdle, BenchRun, BenchSql, BenchTriggers, EventWorkload,
@@ -19,6 +22,7 @@ pub use bench::{
 };
 pub use consume::{Consume, SourceName};
 pub use events::{DEDUP_WINDOW_SECONDS, DlqLane, EnqueueEvent, Redrive, Skip};
+pub use restore::{AcceptServer, Restore};
 
 /// A money-grade transactional outbox for PostgreSQL.
 #[derive(Debug, Parser)]
@@ -127,10 +131,22 @@ pub enum Command {
         #[command(subcommand)]
         what: Dlq,
     },
+    /// Go on after the database was restored, copied or promoted
+    Restore {
+        /// What.
+        #[command(subcommand)]
+        what: Restore,
+    },
+    /// Late outcomes that contradict the ledger: a yes against FAILED, a second reference
+    Incident {
+        /// What.
+        #[command(subcommand)]
+        what: Incidents,
+    },
     /// Take a pending item out of the machine's hands
     Park(ItemAct),
     /// Give a parked item back to the machine, which asks the rail first where it must
-    Release(ItemAct),
+    Release(SendingAct),
     /// Settle a parked item by what you have found out
     Resolve(Resolve),
     /// Try a FAILED payment again, or publish events again
@@ -348,6 +364,9 @@ pub struct Rail {
     /// It can neither deduplicate nor be asked: sending is marked before the first byte leaves
     #[arg(long, value_name = "BOOL", requires_all = ["name", "reason"])]
     pub marks_sending: Option<bool>,
+    /// How long an item is tried while the rail is busy or away, before it is FAILED with GIVEN_UP
+    #[arg(long, value_name = "SECONDS", requires_all = ["name", "reason"])]
+    pub give_up_after_seconds: Option<i32>,
     /// Why; needed to change something
     #[arg(long)]
     pub reason: Option<String>,

@@ -15,17 +15,20 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::config::{LogFormat, LogLevel, LogSection};
 
 /// Every field that may be logged. None of them holds anything of a payload.
-pub const ALLOWED_FIELDS: [&str; 28] = [
+pub const ALLOWED_FIELDS: [&str; 34] = [
     "message",
     "address",
     "database",
     "code",
     "consumer",
+    "description",
+    "endpoint",
     "error",
     "error_code",
     "event",
     "event_id",
     "expired_leases_detected",
+    "found",
     "group",
     "held",
     "lane",
@@ -36,6 +39,9 @@ pub const ALLOWED_FIELDS: [&str; 28] = [
     "outbox_ids",
     "outcomes",
     "park",
+    "parked",
+    "path",
+    "payments",
     "point",
     "rail",
     "rail_code",

@@ -45,8 +45,12 @@ macro_rules! uuid_newtype {
 }
 
 uuid_newtype! {
-    /// An item of the outbox, and its key to the rail: the same on every try.
+    /// An item of the outbox: the row's name, another one if the row is lost and asked for again.
     OutboxId
+}
+uuid_newtype! {
+    /// What a rail deduplicates by: derived by the database, the same on every try and after every loss of a row.
+    RailKey
 }
 uuid_newtype! {
     /// The proof of a lease. Fresh for every claim of every item.
@@ -281,6 +285,8 @@ pub struct Act {
     pub approver: Option<String>,
     /// Answer what would change, and change nothing.
     pub dry_run: bool,
+    /// Act although the rail never said what became of an earlier try; the reason says how the person knows.
+    pub despite_unknown: bool,
 }
 
 /// A place whose work can be paused.

@@ -3,7 +3,7 @@
 -- Moves    bucket: free -> leased | expired lease -> leased (with the trace of a repair)
 -- Caller   symphony_executor
 -- Locks    the cursors of the claimed buckets, skipping those others hold
--- Refuses  P7005 invalid argument, or a transaction above READ COMMITTED
+-- Refuses  P7005 invalid argument, or a transaction above READ COMMITTED, P7020 another server than on record
 -- Why      a bucket is leased whole, so within a key only one worker publishes at a time, and no row is written
 --          per event. Events of blocked keys are set aside by their place and the window goes on without them;
 --          a blocked key whose time has come is handed out from where it stopped. The look starts at a random
@@ -12,7 +12,7 @@ CREATE OR REPLACE FUNCTION public.claim_event_outbox_batch(
     p_batch_size INT, p_worker_id TEXT, p_lease_seconds INT, p_buckets_max INT DEFAULT 16,
     p_window_max INT DEFAULT 50
 ) RETURNS TABLE (bucket SMALLINT, lease_token UUID, log_position BIGINT, event_id UUID, event_key TEXT, event JSON,
-                 created_at TIMESTAMPTZ, attempt_count INT, redrive_no INT)
+                 created_at TIMESTAMPTZ, attempt_count INT, redrive_no INT, last_attempt_no INT, tried_seconds INT)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
@@ -32,6 +32,7 @@ BEGIN
     PERFORM symphony_internal.require_outbox_count('p_window_max', p_window_max, 4096);
     PERFORM symphony_internal.require_outbox_id('p_worker_id', p_worker_id);
     PERFORM symphony_internal.require_read_committed();
+    PERFORM symphony_internal.require_known_server();
     IF (SELECT s.paused FROM public.event_outbox_settings s) THEN
         RETURN;
     END IF;
@@ -71,7 +72,7 @@ BEGIN
                AND (c.ragged_through > c.published_through
                     OR (SELECT true FROM public.event_outbox_blocked k WHERE k.bucket = c.bucket LIMIT 1)));
         RETURN QUERY
-        SELECT l.bucket, v_token, l.position, l.event_id, l.event_key, l.event, l.created_at, 0, 0
+        SELECT l.bucket, v_token, l.position, l.event_id, l.event_key, l.event, l.created_at, 0, 0, 0, 0
           FROM unnest(v_buckets) t(bucket)
          CROSS JOIN LATERAL (SELECT c.published_through, c.claimed_through FROM public.event_outbox_cursors c
                               WHERE c.bucket = t.bucket LIMIT 1) c
@@ -83,7 +84,8 @@ BEGIN
         IF cardinality(v_concerned) > 0 THEN
             PERFORM symphony_internal.set_aside_blocked_events(v_concerned, v_token, v_run);
             RETURN QUERY
-            SELECT h.bucket, v_token, l.position, l.event_id, l.event_key, l.event, l.created_at, h.attempt_count, h.redrive_no
+            SELECT h.bucket, v_token, l.position, l.event_id, l.event_key, l.event, l.created_at, h.attempt_count, h.redrive_no, h.last_attempt_no,
+                   h.tried_seconds
               FROM symphony_internal.handed_out_events(v_concerned) h
              CROSS JOIN LATERAL (SELECT x.* FROM public.event_outbox_log x WHERE x.bucket = h.bucket AND x.position = h.log_position LIMIT 1) l
              ORDER BY h.bucket, l.position;

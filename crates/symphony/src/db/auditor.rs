@@ -6,8 +6,8 @@ use serde_json::value::RawValue;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::{Database, DbError, RailSettings, Role};
-use crate::domain::{AttemptState, LeaseToken, OutboxId};
+use super::{Database, DbError, RailSettings, Role, SERVER_RECORD, ServerRecord, calls};
+use crate::domain::{AttemptState, LeaseToken, OutboxId, RailKey};
 
 /// Reads.
 #[derive(Debug, Clone)]
@@ -40,6 +40,31 @@ pub struct LaneStatus {
     pub dlq_count: i64,
     /// The lane is paused.
     pub paused: bool,
+    /// Contradictions nobody has closed.
+    pub incident_count: i64,
+}
+
+/// A late outcome that contradicts the ledger, until a person closes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, sqlx::FromRow)]
+pub struct Incident {
+    /// The lane.
+    pub lane: String,
+    /// Its number in its lane.
+    pub incident_no: i64,
+    /// The item.
+    pub item_id: Uuid,
+    /// Since when.
+    pub opened_at: DateTime<Utc>,
+    /// Who was late.
+    pub worker_id: Option<String>,
+    /// What the ledger says.
+    pub recorded_state: String,
+    /// With this reference.
+    pub recorded_reference: Option<String>,
+    /// What arrived late.
+    pub late_state: String,
+    /// With this reference.
+    pub late_reference: Option<String>,
 }
 
 /// What was asked.
@@ -210,7 +235,8 @@ pub struct WaitingItem {
 
 /// Every lane at a glance.
 pub(super) const LANE_STATUS: &str = "SELECT lane, pending, due_unleased_count, leased_count, expired_lease_count, \
-            parked_count, scheduled_count, waiting_count, oldest_pending_age_seconds, dlq_count, paused \
+            parked_count, scheduled_count, waiting_count, oldest_pending_age_seconds, dlq_count, paused, \
+            incident_count \
        FROM public.supervisor_outbox_status \
       ORDER BY array_position(ARRAY['payments', 'events', 'triggers'], lane)";
 
@@ -234,17 +260,53 @@ impl Auditor {
         Ok(sqlx::query_as(LANE_STATUS).fetch_all(&mut transaction).await?)
     }
 
-    /// The items an outbox or instruction id names, oldest first. At most a hundred.
+    /// The contradictions nobody has closed, oldest first.
+    pub async fn incidents(&self, limit: i64) -> Result<Vec<Incident>, DbError> {
+        let mut transaction = self.database.begin(Role::Auditor).await?;
+        Ok(sqlx::query_as(
+            "SELECT lane, incident_no, item_id, opened_at, worker_id, recorded_state::text, recorded_reference, late_state, late_reference \
+               FROM public.outbox_incidents ORDER BY opened_at, incident_no LIMIT $1",
+        )
+        .bind(limit)
+        .fetch_all(&mut transaction)
+        .await?)
+    }
+
+    /// The key a rail gets with an item.
+    pub async fn rail_key(&self, item: OutboxId) -> Result<RailKey, DbError> {
+        let mut transaction = self.database.begin(Role::Auditor).await?;
+        let key: Option<RailKey> = sqlx::query_scalar(calls::RAIL_KEY.sql)
+            .bind(item)
+            .fetch_one(&mut transaction)
+            .await?;
+        key.ok_or_else(|| DbError::NoSuchItem { message: format!("there is no item {item}") })
+    }
+
+    /// The server on record and the one that answers.
+    pub async fn server(&self) -> Result<ServerRecord, DbError> {
+        let mut transaction = self.database.begin(Role::Auditor).await?;
+        Ok(sqlx::query_as(SERVER_RECORD).fetch_one(&mut transaction).await?)
+    }
+
+    /// The items an outbox id, instruction id or rail's key names, oldest first. At most a hundred. A rail's key is looked
+    /// for only if nothing else has that name: that reads everything.
     pub async fn find(&self, id: &str) -> Result<Vec<OutboxId>, DbError> {
         let mut transaction = self.database.begin(Role::Auditor).await?;
-        Ok(sqlx::query_scalar(
+        let found: Vec<OutboxId> = sqlx::query_scalar(
             "SELECT outbox_id FROM public.payment_outbox_instructions \
               WHERE outbox_id = $1 OR instruction_id = $2 ORDER BY created_at, outbox_id LIMIT 100",
         )
         .bind(id.parse::<Uuid>().ok())
         .bind(id)
         .fetch_all(&mut transaction)
-        .await?)
+        .await?;
+        match id.parse::<Uuid>() {
+            Ok(key) if found.is_empty() => Ok(sqlx::query_scalar(calls::BY_RAIL_KEY.sql)
+                .bind(key)
+                .fetch_all(&mut transaction)
+                .await?),
+            _ => Ok(found),
+        }
     }
 
     /// The same with what an act's reader wants to know of each.
@@ -308,7 +370,7 @@ impl Auditor {
     pub async fn rails(&self, rail_type: Option<&str>) -> Result<Vec<RailSettings>, DbError> {
         let mut transaction = self.database.begin(Role::Auditor).await?;
         Ok(sqlx::query_as(
-            "SELECT rail_type, fifo, on_failed, marks_sending, paused FROM public.payment_outbox_rails \
+            "SELECT rail_type, fifo, on_failed, marks_sending, paused, give_up_after_seconds FROM public.payment_outbox_rails \
               WHERE $1 IS NULL OR rail_type = $1 ORDER BY rail_type",
         )
         .bind(rail_type)

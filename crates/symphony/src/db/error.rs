@@ -5,8 +5,12 @@
 
 use sqlx::error::DatabaseError;
 
-/// The unique index that makes a second terminal outcome impossible.
-const ONE_TERMINAL: &str = "payment_outbox_attempts_one_terminal_per_outbox";
+/// What makes a second terminal outcome impossible, lane by lane.
+const ONE_TERMINAL: [&str; 3] = [
+    "payment_outbox_attempts_one_terminal_per_outbox",
+    "event_outbox_attempts_one_terminal_per_event",
+    "trigger_outbox_attempts_one_terminal_per_item",
+];
 
 /// A failed call to the database.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +67,18 @@ pub enum DbError {
     /// P7008: a second person must approve.
     #[error("{message}")]
     ApprovalMissing {
+        /// What the database said.
+        message: String,
+    },
+    /// P7009: the rail never said what became of an earlier try, and the act does not say that it is meant all the same.
+    #[error("{message}")]
+    UnknownTries {
+        /// What the database said.
+        message: String,
+    },
+    /// P7020: the server is not the one this installation is known to run on: a failover, a restore or a copy.
+    #[error("{message}")]
+    OtherServer {
         /// What the database said.
         message: String,
     },
@@ -154,6 +170,8 @@ impl DbError {
             Self::ActRefused { .. } => "P7006",
             Self::NoSuchItem { .. } => "P7007",
             Self::ApprovalMissing { .. } => "P7008",
+            Self::UnknownTries { .. } => "P7009",
+            Self::OtherServer { .. } => "P7020",
             Self::TerminalBlocked | Self::Integrity { .. } => "23505",
             Self::Retry { .. } => "40001",
             Self::MissingPrivilege { .. } | Self::MissingRole { .. } => "42501",
@@ -195,7 +213,7 @@ impl DbError {
     /// A person must say something first, and until then waiting is right: the server is not the one this
     /// installation ran on, and `symphony restore accept` is awaited (P7020).
     pub fn waits_for_a_person(&self) -> bool {
-        matches!(self, Self::Refused { sqlstate, .. } if sqlstate == "P7020")
+        matches!(self, Self::OtherServer { .. })
     }
 
     /// The server has answered, and the answer is no: as long as nobody changes anything it stays that.
@@ -254,8 +272,10 @@ fn from_server(error: &dyn DatabaseError) -> DbError {
         "P7006" => DbError::ActRefused { message },
         "P7007" => DbError::NoSuchItem { message },
         "P7008" => DbError::ApprovalMissing { message },
+        "P7009" => DbError::UnknownTries { message },
+        "P7020" => DbError::OtherServer { message },
         "23505" => match error.constraint() {
-            Some(ONE_TERMINAL) => DbError::TerminalBlocked,
+            Some(index) if ONE_TERMINAL.contains(&index) => DbError::TerminalBlocked,
             constraint => DbError::Integrity {
                 constraint: constraint.unwrap_or("a unique constraint").to_owned(),
             },

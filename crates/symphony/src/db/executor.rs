@@ -1,5 +1,7 @@
 //! The worker's handle: claim, complete, renew, return, mark, park, repair, and keep late evidence.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -7,7 +9,8 @@ use sqlx::types::Json;
 
 use super::auditor::LANE_STATUS;
 use super::{Database, DbError, LaneStatus, Role, RoleTransaction, calls};
-use crate::domain::{AttemptState, LeaseToken, OutboxId, Outcome};
+use crate::domain::{AttemptState, LeaseToken, OutboxId, Outcome, RailKey};
+use crate::engine::gate::Rate;
 
 /// Works items on behalf of one worker.
 #[derive(Debug, Clone)]
@@ -29,6 +32,8 @@ pub struct ClaimRequest<'a> {
     /// The watermark: look only at or after this due time. `None` is a full look. With several rails it is the
     /// smallest of the rails' last due times: each rail is claimed in its own due order.
     pub due_from: Option<DateTime<Utc>>,
+    /// Where this worker would send to, as fingerprints, one for each of `rails`.
+    pub endpoints: Option<&'a [String]>,
 }
 
 /// The proof that a worker holds an item.
@@ -44,9 +49,10 @@ pub struct Lease {
 pub type Claim = Vec<ClaimedItem>;
 
 /// One leased item, with all a rail needs.
+#[allow(clippy::struct_excessive_bools)] // the columns of the claim
 #[derive(Debug, Clone, Serialize, sqlx::FromRow)]
 pub struct ClaimedItem {
-    /// The item, and its key to the rail.
+    /// The item.
     pub outbox_id: OutboxId,
     /// The proof of the lease.
     pub lease_token: LeaseToken,
@@ -80,6 +86,14 @@ pub struct ClaimedItem {
     pub ordered: bool,
     /// While it is leased, the database takes "not marked" for "not sent": mark it before sending.
     pub marks_sending: bool,
+    /// Its key to the rail.
+    pub rail_key: RailKey,
+    /// The fingerprint of where it may have been sent, or else of where this worker sends it.
+    pub endpoint: Option<String>,
+    /// When it was claimed, by the database's clock.
+    pub claimed_at: DateTime<Utc>,
+    /// It was asked for after a loss of data: if it was sent before that, then under the same key.
+    pub asked_again: bool,
 }
 
 impl ClaimedItem {
@@ -106,8 +120,14 @@ pub struct Completion {
     pub error_message: Option<String>,
     /// How long the rail took.
     pub latency_ms: Option<i32>,
-    /// When to try again; `None` for the standard backoff.
+    /// When to try again, exactly; `None` for the standard backoff.
     pub retry_delay_seconds: Option<i32>,
+    /// What the rail asked for: it delays, and never hastens.
+    pub retry_after_seconds: Option<i32>,
+    /// It counts towards the ceiling of 20. Not so if the rail was busy or away, or has not settled yet.
+    pub spends_attempt: bool,
+    /// The rail was only asked: nothing was sent.
+    pub asked_only: bool,
 }
 
 impl Completion {
@@ -122,6 +142,9 @@ impl Completion {
             error_message: None,
             latency_ms: None,
             retry_delay_seconds: None,
+            retry_after_seconds: None,
+            spends_attempt: true,
+            asked_only: false,
         }
     }
 }
@@ -185,17 +208,6 @@ pub struct LateOutcome {
     pub conflict: bool,
 }
 
-/// When an item may have been sent so far, by the database's clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::FromRow)]
-pub struct SendHistory {
-    /// The item.
-    pub outbox_id: OutboxId,
-    /// Seconds since it was first claimed: the rail has known its key for at most this long.
-    pub first_claim_age_seconds: i64,
-    /// Seconds since its last outcome was written: nothing was sent for at least this long.
-    pub last_outcome_age_seconds: i64,
-}
-
 /// One field of each, or nothing at all if none has it: five hundred nulls are not free to send.
 fn column<'a, T>(
     completions: &'a [Completion],
@@ -241,14 +253,19 @@ impl Executor {
         commit: impl AsyncFnOnce(RoleTransaction) -> Result<(), DbError>,
         work: impl AsyncFnOnce(&mut RoleTransaction) -> Result<T, DbError>,
     ) -> Result<T, DbError> {
-        self.database
+        let answer = self
+            .database
             .in_time(async {
                 let mut transaction = self.database.begin(Role::Executor).await?;
                 let answer = work(&mut transaction).await?;
                 commit(transaction).await?;
                 Ok(answer)
             })
-            .await
+            .await;
+        if matches!(answer, Err(DbError::OtherServer { .. })) {
+            self.database.news().refused.notify_one();
+        }
+        answer
     }
 
     /// Lease the next due items.
@@ -260,6 +277,7 @@ impl Executor {
                 .bind(request.lease_seconds)
                 .bind(request.rails)
                 .bind(request.due_from)
+                .bind(request.endpoints)
                 .fetch_all(connection)
                 .await?)
         })
@@ -286,6 +304,9 @@ impl Executor {
                     .bind(completion.latency_ms)
                     .bind(completion.retry_delay_seconds)
                     .bind(completion.outcome == Outcome::Unknown)
+                    .bind(completion.spends_attempt)
+                    .bind(completion.asked_only)
+                    .bind(completion.retry_after_seconds)
                     .fetch_one(connection)
                     .await?)
             })
@@ -318,6 +339,9 @@ impl Executor {
                     .bind(column(completions, |c| c.latency_ms))
                     .bind(column(completions, |c| c.retry_delay_seconds))
                     .bind(column(completions, |c| (c.outcome == Outcome::Unknown).then_some(true)))
+                    .bind(column(completions, |c| (!c.spends_attempt).then_some(false)))
+                    .bind(column(completions, |c| c.asked_only.then_some(true)))
+                    .bind(column(completions, |c| c.retry_after_seconds))
                     .fetch_one(connection)
                     .await?)
             })
@@ -341,6 +365,7 @@ impl Executor {
                 .bind(&evidence.error_code)
                 .bind(&evidence.error_message)
                 .bind(evidence.latency_ms)
+                .bind(evidence.asked_only)
                 .fetch_one(connection)
                 .await?)
         })
@@ -366,6 +391,36 @@ impl Executor {
             })
             .await?;
         Ok(rows.into_iter().map(|(id, renewed, until)| (id, until.filter(|_| renewed))).collect())
+    }
+
+    /// Turns at a rail whose rate is the whole fleet's: how long to wait for each, from now on.
+    pub async fn take_rail_permits(
+        &self,
+        rail_type: &str,
+        rate: Rate,
+        wanted: u32,
+    ) -> Result<Vec<Duration>, DbError> {
+        let whole = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
+        // Permits of a call whose COMMIT got no answer are lost, which is harmless.
+        let waits: Vec<i64> = self
+            .call_repeatable(async |connection| {
+                Ok(sqlx::query_scalar(calls::TAKE_PERMITS.sql)
+                    .bind(rail_type)
+                    .bind(whole(wanted))
+                    .bind(whole(rate.per_second.max(1)))
+                    .bind(whole(rate.burst.max(1)))
+                    .fetch_all(connection)
+                    .await?)
+            })
+            .await?;
+        let wait = |micros| Duration::from_micros(u64::try_from(micros).unwrap_or(0));
+        Ok(waits.into_iter().map(wait).collect())
+    }
+
+    /// Whether a lease is still held, by the database's word of this moment. It is not made any longer.
+    pub async fn still_holds(&self, worker_id: &str, lease: Lease) -> Result<bool, DbError> {
+        let answers = self.renew(worker_id, &[lease], 1).await?;
+        Ok(answers.first().is_some_and(|(_, until)| until.is_some()))
     }
 
     /// Say that these are about to leave. Send only those answered `true`.
@@ -454,19 +509,6 @@ impl Executor {
                 .await?)
         })
         .await
-    }
-
-    /// When this item may have been sent so far; `None` if it has no outcome yet.
-    pub async fn send_history(&self, item: OutboxId) -> Result<Option<SendHistory>, DbError> {
-        self.call(async |connection| Ok(sqlx::query_as(
-            "SELECT a.outbox_id,
-                    ceil(extract(epoch FROM clock_timestamp() - min(coalesce(a.claimed_at, a.completed_at))))::bigint
-                        AS first_claim_age_seconds,
-                    floor(extract(epoch FROM clock_timestamp() - max(a.completed_at)))::bigint AS last_outcome_age_seconds
-               FROM public.payment_outbox_attempts a WHERE a.outbox_id = $1 GROUP BY a.outbox_id",
-        )
-        .bind(item)
-        .fetch_optional(connection).await?)).await
     }
 
     /// Which of these leases already have an outcome of their own in the ledger: a completion whose COMMIT got

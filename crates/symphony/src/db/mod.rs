@@ -23,9 +23,11 @@ pub mod migrate;
 mod operator;
 pub mod privileges;
 mod roles;
+mod sends;
 mod session;
 mod transaction;
 mod triggers;
+mod witness;
 
 use std::future::Future;
 use std::pin::pin;
@@ -42,8 +44,8 @@ pub use apps::{
     TriggerChange, TriggerSettings,
 };
 pub use auditor::{
-    AttemptRow, Auditor, EventRow, FoundItem, InstructionRow, ItemLife, LaneStatus, LedgerFigures,
-    LiveItem, WaitingItem, WaitingQuery,
+    AttemptRow, Auditor, EventRow, FoundItem, Incident, InstructionRow, ItemLife, LaneStatus,
+    LedgerFigures, LiveItem, WaitingItem, WaitingQuery,
 };
 pub use error::DbError;
 pub use event_reader::{
@@ -56,19 +58,25 @@ pub use events::{
 };
 pub use executor::{
     Claim, ClaimRequest, ClaimedItem, Completion, CompletionAnswer, CompletionResult, Executor,
-    LateOutcome, Lease, RepairedItem, SendHistory, SettledAttempt,
+    LateOutcome, Lease, RepairedItem, SettledAttempt,
 };
 pub use hints::{Heard, Hints};
 pub use inbox::{ActsAs, Inbox};
 pub use ingest::{EnqueueAnswer, EnqueuedPayment, Ingest};
-pub use operator::{ActAnswer, LaneSettings, Operator, RailSettings, RedriveAnswer, SwitchAnswer};
+pub use operator::{
+    ActAnswer, ClosedIncident, IncidentLane, JudgedAnswer, Known, KnownTry, LaneSettings, Operator,
+    RailSettings, RedriveAnswer, SwitchAnswer,
+};
 pub use roles::{Role, RoleSource};
+pub use sends::{SendHistory, UnknownItems};
 pub use session::{Link, Pooler, Session};
 pub use transaction::RoleTransaction;
 pub use triggers::{
     AppLimit, ClaimedTrigger, DueTick, ReplyListener, ScriptRow, TriggerLease, TriggerOutcome,
     TriggerRecorded, TriggerState,
 };
+
+pub use witness::{AcceptAnswer, Beat, SERVER_RECORD, ServerRecord, ServerState};
 
 /// How long a worker waits for one call: a connection that swallows everything never says so.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
@@ -92,6 +100,7 @@ pub struct Database {
     held_roles: Arc<OnceLock<Vec<String>>>,
     /// A pooler lends the sessions. Never false again once it was true.
     lent: Arc<AtomicBool>,
+    news: Arc<witness::ServerNews>,
 }
 
 impl Database {
@@ -155,6 +164,7 @@ impl Database {
             login,
             held_roles: Arc::default(),
             lent,
+            news: Arc::default(),
         })
     }
 
@@ -185,6 +195,11 @@ impl Database {
     /// Whether a transaction pooler lends the sessions: then no statement may have a name, and nothing can be heard.
     pub fn sessions_are_lent(&self) -> bool {
         self.lent.load(Ordering::Acquire)
+    }
+
+    /// What is known in this process about the server.
+    pub(crate) fn news(&self) -> &Arc<witness::ServerNews> {
+        &self.news
     }
 
     /// The pool itself, for a caller's own statements.

@@ -5,13 +5,14 @@
 //! - [`listener`](self): hints that work was committed, and who follows them (`listener.rs`);
 //! - `pacer.rs`: when to claim next (pure), `gate.rs`: how much a destination can take (pure);
 //! - `puller.rs`: claims for one group and starts dispatches, within bounds;
-//! - `holds.rs`: what is held, and how long (pure but for a clock);
+//! - `holds.rs`: what is held, and how long (pure but for a clock, `clock.rs`);
 //! - `completer.rs`: outcomes are gathered and written, again and again until the database has answered;
 //! - `keeper.rs`: renewal and repair;
 //! - `refusals.rs`: when a database that answers no ends the worker.
 //!
 //! A worker may die at any line of this: whatever it held comes back through its lease.
 
+mod clock;
 mod completer;
 pub mod gate;
 mod holds;
@@ -39,6 +40,7 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::db::{Database, DbError};
+pub use clock::{Clock, Moment};
 use holds::Holds;
 pub use holds::{Hold, Unsent};
 pub use metrics::{Counter, Gauge, Histogram, LATENCY_BOUNDS_MS, LaneMetrics};
@@ -183,6 +185,8 @@ pub enum Completed {
     },
     /// The lease had passed to another: keep it as evidence.
     Late,
+    /// The unique index refused a second terminal outcome: the backstop held, and the outcome is kept as evidence.
+    Blocked,
     /// The database refused it for a reason that should be impossible.
     Alarm,
 }
@@ -311,6 +315,7 @@ struct Shared<L: Lane> {
     settings: EngineSettings,
     metrics: Arc<LaneMetrics>,
     points: Points,
+    clock: Clock,
     holds: Holds<L::Lease>,
     room: Room,
     groups: Vec<puller::GroupState>,
@@ -358,6 +363,11 @@ pub struct Start<L> {
 impl Engine {
     /// Start working. Refuses settings that contradict each other.
     pub fn start<L: Lane>(start: Start<L>) -> Result<Self, Contradiction> {
+        Self::start_with_clock(start, Clock::default())
+    }
+
+    /// The same by a clock that a test can move on, as if the host had been suspended.
+    pub fn start_with_clock<L: Lane>(start: Start<L>, clock: Clock) -> Result<Self, Contradiction> {
         let groups = start.lane.groups();
         let worker_id = start.lane.worker_id().to_owned();
         check(&start.settings, &groups)?;
@@ -367,6 +377,7 @@ impl Engine {
         let held = Arc::new(Notify::new());
         let group_count = groups.len();
         let holds = Holds::new(
+            clock.clone(),
             start.settings.lease,
             start.settings.lease_margin,
             start.points.clone(),
@@ -383,6 +394,7 @@ impl Engine {
             database: start.database,
             metrics: start.metrics.clone(),
             points: start.points,
+            clock,
             unwritten: AtomicBool::new(false),
             stage: stage_seen,
             end,

@@ -256,6 +256,7 @@ impl Run<'_> {
             reason: "bench".to_owned(),
             approver: None,
             dry_run: false,
+            despite_unknown: false,
         }
     }
 
@@ -263,7 +264,7 @@ impl Run<'_> {
         self.database()
             .await?
             .operator()
-            .configure_rail(rail, &Self::act(), Some(true), None, None)
+            .configure_rail(rail, &Self::act(), Some(true), None, None, None)
             .await?;
         Ok(())
     }
@@ -285,6 +286,7 @@ impl Run<'_> {
         self.fill(rail, "blocked", behind + 1, 1).await?;
         let executor = self.database().await?.executor();
         let request = ClaimRequest {
+            endpoints: None,
             worker_id: "bench",
             batch_size: 1,
             lease_seconds: 60,

@@ -18,7 +18,13 @@ const PATIENCE: Duration = Duration::from_mins(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 fn act(reason: &str) -> Act {
-    Act { actor: PERSON.to_owned(), reason: reason.to_owned(), approver: None, dry_run: false }
+    Act {
+        actor: PERSON.to_owned(),
+        reason: reason.to_owned(),
+        approver: None,
+        dry_run: false,
+        despite_unknown: false,
+    }
 }
 
 /// Look again and again until there is an answer.
@@ -53,7 +59,7 @@ async fn once(database: &Database, instruction: &str, state: &str) -> Result<Ite
 /// Make a rail keep each merchant's order.
 pub(super) async fn make_ordered(database: &Database, rail: &str) -> Result<(), Failure> {
     let reason = act("payments of a merchant must arrive in order");
-    database.operator().configure_rail(rail, &reason, Some(true), None, None).await?;
+    database.operator().configure_rail(rail, &reason, Some(true), None, None, None).await?;
     Ok(())
 }
 
@@ -110,7 +116,7 @@ async fn settle(
     story.tell(Tone::Bad, "parked", &format!("{name}: {why}: for a person to settle"))?;
     // Time to read the line, and to look into the banks' statements.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let key = item.outbox_id.to_string();
+    let key = database.auditor().rail_key(item.outbox_id).await?.to_string();
     let mut found = None;
     for bank in banks {
         let record = bank.record().map_err(|error| Failure::new(error.to_string()))?;
@@ -127,7 +133,8 @@ async fn settle(
             "who found nothing in the bank's statement: to be tried again".to_owned(),
         ),
     };
-    let reason = act("looked it up in the bank's statement of today");
+    let reason =
+        Act { despite_unknown: true, ..act("looked it up in the bank's statement of today") };
     database.operator().resolve(item.outbox_id, &resolution, &reason).await?;
     story.tell(Tone::Good, "resolved", &format!("by {PERSON}, {told}"))
 }

@@ -28,12 +28,17 @@ pub(crate) enum Step {
 pub(crate) struct Ages {
     pub(crate) key_at_most: Duration,
     pub(crate) quiet_at_least: Duration,
+    /// The ledger has outcomes of it.
+    pub(crate) outcomes: bool,
 }
 
-/// The first step with a claimed item.
-pub(crate) fn first_step(must_inquire: bool, terms: &Terms, ages: Ages) -> Step {
+/// The first step with a claimed item. `asked_again`: it was asked for after a loss of data, so that all that may have
+/// been sent before went out under the same key: a rail that surely remembers it need not be asked.
+pub(crate) fn first_step(must_inquire: bool, asked_again: bool, terms: &Terms, ages: Ages) -> Step {
     if !must_inquire {
         Step::Send
+    } else if asked_again && !ages.outcomes && is_remembered(terms, ages) {
+        Step::Resend
     } else if terms.inquiry == InquiryTerms::Impossible {
         send_again(terms, ages, false)
     } else {
@@ -58,10 +63,7 @@ pub(crate) fn after_inquiry(inquiry: Inquiry, terms: &Terms, ages: Ages) -> Step
 fn send_again(terms: &Terms, ages: Ages, not_found: bool) -> Step {
     let settled = matches!(terms.inquiry, InquiryTerms::NotFoundIsFinalAfter(settle)
         if not_found && ages.quiet_at_least >= settle);
-    // The key must still be remembered when the request arrives, at the end of its time at the latest.
-    if !settled
-        && terms.key_lifetime.is_some_and(|lifetime| ages.key_at_most + terms.timeout < lifetime)
-    {
+    if !settled && is_remembered(terms, ages) {
         return Step::Resend;
     }
     match terms.inquiry {
@@ -80,6 +82,29 @@ fn send_again(terms: &Terms, ages: Ages, not_found: bool) -> Step {
             Step::Park("it may have been sent, and the rail can neither deduplicate nor be asked")
         }
     }
+}
+
+/// The key must still be remembered when the request arrives, at the end of its time at the latest.
+fn is_remembered(terms: &Terms, ages: Ages) -> bool {
+    terms.key_lifetime.is_some_and(|lifetime| ages.key_at_most + terms.timeout < lifetime)
+}
+
+/// What an endpoint that is only asked, and never sent to, knows of a payment; `None` if it does not know it.
+pub(crate) fn known_elsewhere(inquiry: Inquiry) -> Option<Answer> {
+    match inquiry {
+        Inquiry::Found(answer) => match answer.verdict {
+            Verdict::Accepted | Verdict::Refused | Verdict::Unknown => Some(answer),
+            // It may be sent again there, but it will not be.
+            Verdict::Retryable => None,
+        },
+        Inquiry::NotFound => None,
+        Inquiry::Unclear(answer) => Some(Answer { verdict: Verdict::Unknown, ..answer }),
+    }
+}
+
+/// How long a [`Step::Resend`] may still begin: after that the key may be forgotten before the request arrives.
+pub(crate) fn resend_within(terms: &Terms, ages: Ages) -> Option<Duration> {
+    Some(terms.key_lifetime?.saturating_sub(ages.key_at_most).saturating_sub(terms.timeout))
 }
 
 /// What the answer to a [`Step::Resend`] is worth. A refusal may be of the second copy only (the balance is gone,
@@ -102,6 +127,18 @@ pub(crate) fn outcome(verdict: Verdict) -> Outcome {
     }
 }
 
+/// Whether an outcome counts towards the ceiling of tries. One that says nothing of the payment does not: the rail was
+/// busy or away and surely did not take it, it could not be asked, or it was asked (`waits`) before it has settled.
+pub(crate) fn spends_attempt(
+    verdict: Verdict,
+    trouble: bool,
+    asked_only: bool,
+    waits: bool,
+) -> bool {
+    let surely_not_taken = verdict == Verdict::Retryable || asked_only;
+    !(surely_not_taken && trouble || asked_only && waits)
+}
+
 /// Whether an answer must be left to a person at once: nobody can ever find out, and sending again might pay twice.
 pub(crate) fn parks_at_once(verdict: Verdict, terms: &Terms) -> bool {
     verdict == Verdict::Unknown && needs_marks(terms)
@@ -115,10 +152,12 @@ pub fn needs_marks(terms: &Terms) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lanes::payments::rail::Endpoint;
     use InquiryTerms::{Impossible, NotFoundIsFinalAfter, NotFoundProvesNothing};
 
     fn terms(key_lifetime_seconds: Option<u64>, inquiry: InquiryTerms) -> Terms {
         Terms {
+            endpoint: Endpoint::new("test", "bank", "", ""),
             timeout: Duration::from_secs(30),
             inquiry_timeout: Duration::from_secs(10),
             key_lifetime: key_lifetime_seconds.map(Duration::from_secs),
@@ -130,6 +169,7 @@ mod tests {
         Ages {
             key_at_most: Duration::from_secs(key_at_most),
             quiet_at_least: Duration::from_secs(quiet_at_least),
+            outcomes: true,
         }
     }
 
@@ -164,7 +204,7 @@ mod tests {
         ] {
             let terms = terms(lifetime, inquiry);
             assert_eq!(
-                word(&first_step(must_inquire, &terms, ages(key_age, 0))),
+                word(&first_step(must_inquire, false, &terms, ages(key_age, 0))),
                 step,
                 "{terms:?} key {key_age}"
             );
@@ -198,6 +238,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_asked_for_again_after_a_loss_is_sent_unasked_only_under_a_key_that_is_surely_remembered()
+     {
+        //  key lifetime | outcomes | key age | first step
+        for (lifetime, outcomes, key_age, step) in [
+            (Some(3_600), false, 10, "resend"),
+            (Some(3_600), true, 10, "inquire"),
+            (Some(3_600), false, 3_570, "inquire"),
+            (None, false, 10, "inquire"),
+        ] {
+            let terms = terms(lifetime, NotFoundProvesNothing);
+            let ages = Ages { outcomes, ..ages(key_age, 0) };
+            assert_eq!(word(&first_step(true, true, &terms, ages)), step, "{terms:?} {ages:?}");
+        }
+    }
+
+    #[test]
     fn what_the_rail_knows_is_written_down_and_what_is_unclear_stays_unknown() {
         let terms = terms(None, NotFoundProvesNothing);
         for (inquiry, step) in [
@@ -214,6 +270,29 @@ mod tests {
                 word(&after_inquiry(inquiry.clone(), &terms, ages(0, 0))),
                 step,
                 "{inquiry:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_says_nothing_of_the_payment_does_not_spend_its_tries() {
+        //  verdict, the rail is in trouble, only asked, waits for it to settle | counts
+        for (verdict, trouble, asked_only, waits, spends) in [
+            (Verdict::Retryable, true, false, false, false),
+            (Verdict::Retryable, false, false, false, true),
+            (Verdict::Unknown, true, false, false, true),
+            (Verdict::Unknown, true, true, false, false),
+            (Verdict::Unknown, false, true, false, true),
+            (Verdict::Unknown, false, true, true, false),
+            // Marked and not sent, because of the lease: not the rail's doing.
+            (Verdict::Retryable, false, false, true, true),
+            (Verdict::Accepted, true, false, false, true),
+            (Verdict::Refused, true, false, false, true),
+        ] {
+            assert_eq!(
+                spends_attempt(verdict, trouble, asked_only, waits),
+                spends,
+                "{verdict:?} trouble {trouble} asked {asked_only} waits {waits}"
             );
         }
     }
