@@ -233,13 +233,6 @@ pub struct WaitingItem {
     pub late_yes: bool,
 }
 
-/// Every lane at a glance.
-pub(super) const LANE_STATUS: &str = "SELECT lane, pending, due_unleased_count, leased_count, expired_lease_count, \
-            parked_count, scheduled_count, waiting_count, oldest_pending_age_seconds, dlq_count, paused, \
-            incident_count \
-       FROM public.supervisor_outbox_status \
-      ORDER BY array_position(ARRAY['payments', 'events', 'triggers'], lane)";
-
 impl Database {
     /// Which lanes are paused: every role may know, so that nobody acts on a database that is not the one they mean.
     pub async fn lane_states(&self, role: Role) -> Result<Vec<(String, bool)>, DbError> {
@@ -257,7 +250,7 @@ impl Auditor {
     /// Every lane at a glance.
     pub async fn status(&self) -> Result<Vec<LaneStatus>, DbError> {
         let mut transaction = self.database.begin(Role::Auditor).await?;
-        Ok(sqlx::query_as(LANE_STATUS).fetch_all(&mut transaction).await?)
+        Ok(sqlx::query_as(calls::FIGURES.sql).fetch_all(&mut transaction).await?)
     }
 
     /// The contradictions nobody has closed, oldest first.

@@ -226,6 +226,10 @@ calls! {
         ("")
         -> "text",
         "SELECT public.symphony_fingerprint()";
+    FIGURES = "outbox_figures"
+        ("")
+        -> "TABLE(lane text, pending bigint, due_unleased_count bigint, leased_count bigint, expired_lease_count bigint, parked_count bigint, scheduled_count bigint, waiting_count bigint, oldest_pending_age_seconds bigint, dlq_count bigint, paused boolean, incident_count bigint)",
+        "SELECT * FROM public.outbox_figures() ORDER BY array_position(ARRAY['payments', 'events', 'triggers'], lane)";
     LEAD_HINTS = "lead_outbox_hints"
         ("p_group text, p_worker_id text, p_lease_seconds integer")
         -> "boolean",
@@ -235,9 +239,9 @@ calls! {
         -> "TABLE(id uuid, lease_token uuid, app_id uuid, source_kind text, trigger_id uuid, script_id uuid, reply_to uuid, payload jsonb, origin_principal uuid, principal uuid, trigger_depth integer, root_execution_id uuid, attempt_count integer, next_attempt_at timestamp with time zone, created_at timestamp with time zone)",
         "SELECT * FROM public.claim_trigger_outbox_batch(p_batch_size => $1, p_worker_id => $2, p_lease_seconds => $3, p_app_items_max => $4, p_apps => $5, p_apps_held => $6)";
     COMPLETE_TRIGGERS = "complete_trigger_outbox_attempts"
-        ("p_worker_id text, p_ids uuid[], p_lease_tokens uuid[], p_states text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_logs jsonb[] DEFAULT NULL::jsonb[], p_effects jsonb[] DEFAULT NULL::jsonb[], p_error_codes text[] DEFAULT NULL::text[], p_error_messages text[] DEFAULT NULL::text[], p_latencies_ms integer[] DEFAULT NULL::integer[]")
+        ("p_worker_id text, p_ids uuid[], p_lease_tokens uuid[], p_states text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_logs jsonb[] DEFAULT NULL::jsonb[], p_effects jsonb[] DEFAULT NULL::jsonb[], p_error_codes text[] DEFAULT NULL::text[], p_error_messages text[] DEFAULT NULL::text[], p_latencies_ms integer[] DEFAULT NULL::integer[], p_spends_attempts boolean[] DEFAULT NULL::boolean[]")
         -> "TABLE(item_no integer, result text, attempt_no integer, state outbox_attempt_state, error_code text)",
-        "SELECT c.result, c.state::text, c.error_code FROM public.complete_trigger_outbox_attempts(p_worker_id => $1, p_ids => $2, p_lease_tokens => $3, p_states => $4, p_results => $5, p_logs => $6, p_effects => $7, p_error_codes => $8, p_error_messages => $9, p_latencies_ms => $10) c ORDER BY c.item_no";
+        "SELECT c.result, c.state::text, c.error_code FROM public.complete_trigger_outbox_attempts(p_worker_id => $1, p_ids => $2, p_lease_tokens => $3, p_states => $4, p_results => $5, p_logs => $6, p_effects => $7, p_error_codes => $8, p_error_messages => $9, p_latencies_ms => $10, p_spends_attempts => $11) c ORDER BY c.item_no";
     CONFIGURE_TRIGGER_LANE = "configure_trigger_lane"
         ("p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_app text DEFAULT NULL::text, p_paused boolean DEFAULT NULL::boolean, p_depth_max integer DEFAULT NULL::integer, p_keep_executions boolean DEFAULT NULL::boolean")
         -> "TABLE(paused boolean, depth_max integer, keep_executions boolean)",

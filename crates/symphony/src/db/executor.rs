@@ -7,7 +7,6 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use sqlx::types::Json;
 
-use super::auditor::LANE_STATUS;
 use super::{Database, DbError, LaneStatus, Role, RoleTransaction, calls};
 use crate::domain::{AttemptState, LeaseToken, OutboxId, Outcome, RailKey};
 use crate::engine::gate::Rate;
@@ -532,7 +531,7 @@ impl Executor {
     /// Every lane at a glance: figures and nothing else, for whoever watches over this worker.
     pub async fn status(&self) -> Result<Vec<LaneStatus>, DbError> {
         self.call_repeatable(async |connection| {
-            Ok(sqlx::query_as(LANE_STATUS).fetch_all(connection).await?)
+            Ok(sqlx::query_as(calls::FIGURES.sql).fetch_all(connection).await?)
         })
         .await
     }

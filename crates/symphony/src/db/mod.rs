@@ -68,7 +68,6 @@ pub use operator::{
     RailSettings, RedriveAnswer, SwitchAnswer,
 };
 pub use roles::{Role, RoleSource};
-pub use sends::{SendHistory, UnknownItems};
 pub use session::{Link, Pooler, Session};
 pub use transaction::RoleTransaction;
 pub use triggers::{
@@ -76,6 +75,7 @@ pub use triggers::{
     TriggerRecorded, TriggerState,
 };
 
+pub use sends::{SendHistory, UnknownItems};
 pub use witness::{AcceptAnswer, Beat, SERVER_RECORD, ServerRecord, ServerState};
 
 /// How long a worker waits for one call: a connection that swallows everything never says so.
@@ -94,13 +94,13 @@ pub struct Database {
     roles: RoleSource,
     call_limit: Duration,
     suspect_until: Arc<Mutex<Option<Instant>>>,
+    news: Arc<witness::ServerNews>,
     /// Who we are to the server.
     login: Arc<str>,
     /// The roles to read and act as that the login was found to have.
     held_roles: Arc<OnceLock<Vec<String>>>,
     /// A pooler lends the sessions. Never false again once it was true.
     lent: Arc<AtomicBool>,
-    news: Arc<witness::ServerNews>,
 }
 
 impl Database {
@@ -192,14 +192,14 @@ impl Database {
         })
     }
 
-    /// Whether a transaction pooler lends the sessions: then no statement may have a name, and nothing can be heard.
-    pub fn sessions_are_lent(&self) -> bool {
-        self.lent.load(Ordering::Acquire)
-    }
-
     /// What is known in this process about the server.
     pub(crate) fn news(&self) -> &Arc<witness::ServerNews> {
         &self.news
+    }
+
+    /// Whether a transaction pooler lends the sessions: then no statement may have a name, and nothing can be heard.
+    pub fn sessions_are_lent(&self) -> bool {
+        self.lent.load(Ordering::Acquire)
     }
 
     /// The pool itself, for a caller's own statements.

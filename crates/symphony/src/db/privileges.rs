@@ -74,8 +74,8 @@ pub const TABLES: &[(&str, &[&str])] = &[
     ("trigger_outbox_events", READS),
     ("trigger_outbox_executions", WORKS_AND_READS),
     ("trigger_outbox_settings", READS),
-    ("outbox_lane_states", &[INGEST, EXECUTOR, OPERATOR, APPROVER, READONLY, AUDITOR]),
     ("outbox_hint_leaders", READS),
+    ("outbox_lane_states", &[INGEST, EXECUTOR, OPERATOR, APPROVER, READONLY, AUDITOR]),
     ("symphony_schema", &[INGEST, EXECUTOR, OPERATOR, APPROVER, READONLY, AUDITOR]),
 ];
 
@@ -145,6 +145,7 @@ pub const FUNCTIONS: &[(&str, &[&str])] = &[
     ("record_late_trigger_outcome", &[EXECUTOR]),
     ("fire_cron_tick", &[EXECUTOR]),
     ("lead_outbox_hints", &[EXECUTOR]),
+    ("outbox_figures", WORKS_AND_READS),
     ("push_app", ACTS),
     ("delete_app", ACTS),
     ("replay_trigger_execution", ACTS),

@@ -113,6 +113,8 @@ pub struct TriggerOutcome {
     pub error_message: Option<String>,
     /// How long it ran.
     pub latency_ms: Option<i32>,
+    /// It is one of the item's attempts. Not so if what should have taken it was busy or away.
+    pub spends_attempt: bool,
 }
 
 impl TriggerOutcome {
@@ -128,6 +130,7 @@ impl TriggerOutcome {
             error_code: None,
             error_message: None,
             latency_ms: None,
+            spends_attempt: true,
         }
     }
 }
@@ -235,6 +238,7 @@ impl Executor {
                     .bind(outcomes.iter().map(|o| o.error_code.as_deref()).collect::<Vec<_>>())
                     .bind(outcomes.iter().map(|o| o.error_message.as_deref()).collect::<Vec<_>>())
                     .bind(outcomes.iter().map(|o| o.latency_ms).collect::<Vec<_>>())
+                    .bind(outcomes.iter().map(|o| o.spends_attempt).collect::<Vec<_>>())
                     .fetch_all(connection)
                     .await?)
             })

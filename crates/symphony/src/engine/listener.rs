@@ -94,7 +94,7 @@ async fn listen_once<L: Lane>(
             probe.sent = Some(now);
         }
         if next_election <= now {
-            in_time(stand_for_election(shared)).await?;
+            Box::pin(in_time(stand_for_election(shared))).await?;
             next_election = now + between(DOORMAN_EVERY, jitter());
         }
     }

@@ -138,8 +138,8 @@ pub(super) async fn pull<L: Lane>(
     let Some(group) = shared.groups.get(index) else { return };
     let mut stage = shared.stage.clone();
     let mut pacer = Pacer::new(Instant::now(), shared.settings.poll);
-    let mut refused = RefusedSince::default();
     let mut decided = shared.database.news().decided.subscribe();
+    let mut refused = RefusedSince::default();
     loop {
         // Only the waiting is interrupted: a claim that was begun is finished, so that no lease is left behind.
         let items_max = tokio::select! {
