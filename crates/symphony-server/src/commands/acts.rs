@@ -5,9 +5,7 @@ use std::process::ExitCode;
 
 use chrono::SecondsFormat;
 use serde::Serialize;
-use symphony::db::{
-    ActAnswer, Auditor, DbError, FoundItem, Known, Operator, Role, SwitchAnswer,
-};
+use symphony::db::{ActAnswer, Auditor, DbError, FoundItem, Known, Operator, Role, SwitchAnswer};
 use symphony::domain::{Act, OutboxId, Resolution, Switch};
 
 use super::event_acts;

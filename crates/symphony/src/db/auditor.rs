@@ -268,10 +268,8 @@ impl Auditor {
     /// The key a rail gets with an item.
     pub async fn rail_key(&self, item: OutboxId) -> Result<RailKey, DbError> {
         let mut transaction = self.database.begin(Role::Auditor).await?;
-        let key: Option<RailKey> = sqlx::query_scalar(calls::RAIL_KEY.sql)
-            .bind(item)
-            .fetch_one(&mut transaction)
-            .await?;
+        let key: Option<RailKey> =
+            sqlx::query_scalar(calls::RAIL_KEY.sql).bind(item).fetch_one(&mut transaction).await?;
         key.ok_or_else(|| DbError::NoSuchItem { message: format!("there is no item {item}") })
     }
 
