@@ -39,7 +39,8 @@ fn unguarded(edit: &str) -> String {
                      EXECUTE format('ALTER TABLE {table} {how} TRIGGER %I', t); END LOOP; END $$; "
                 )
             })
-            .collect::<String>()
+            .collect::<Vec<_>>()
+            .concat()
     };
     format!("{} {edit}; {}", switch("DISABLE"), switch("ENABLE ALWAYS"))
 }
