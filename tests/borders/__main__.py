@@ -1,4 +1,4 @@
-"""The judge at the borders: python3 tests/borders --binary PATH [--short] [--only NAME] …; see scripts/borders --help."""
+"""The judge at the borders: what scripts/borders runs."""
 
 import argparse
 import json
@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -42,6 +43,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--postgres", type=Path, required=True, help="the folder of PostgreSQL's programs")
     parser.add_argument("--short", action="store_true", help="small counts, for every test run")
     parser.add_argument("--failovers", type=int, help="failovers in a row [default: 20; 3 with --short]")
+    parser.add_argument("--jobs", type=int, help="scenarios at once [default: 1; 4 with --short]")
     parser.add_argument("--only", action="append", choices=SCENARIOS, help="this scenario; may be repeated")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--verbose", action="store_true", help="print what the product said, also where all held")
@@ -68,7 +70,7 @@ def run_one(name: str, root: Path, options: argparse.Namespace) -> Report:
 
 
 def main() -> int:
-    """Run them one after the other; 0 only if every claim held."""
+    """Run the scenarios; 0 only if every claim held."""
     options = arguments()
     options.failovers = options.failovers or (3 if options.short else 20)
     Cluster.programs = options.postgres
@@ -80,11 +82,11 @@ def main() -> int:
         Stage.template = Cluster(root / "template").initialise().start()
         Product(options.binary.resolve(), root).install(Stage.template)
         Stage.template.stop()
-        for name in options.only or SCENARIOS:
-            report = run_one(name, root, options)
-            reports.append(report)
-            if not options.json:
-                print(report.text(options.verbose), flush=True)
+        with ThreadPoolExecutor(options.jobs or (4 if options.short else 1)) as pool:
+            for report in pool.map(lambda name: run_one(name, root, options), options.only or SCENARIOS):
+                reports.append(report)
+                if not options.json:
+                    print(report.text(options.verbose), flush=True)
     finally:
         Stage.template.kill()
         if options.keep:

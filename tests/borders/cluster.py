@@ -27,9 +27,13 @@ hot_standby = on
 """
 
 
+# Looked up here, because a new child of a process with threads should do as little as it can.
+_prctl = ctypes.CDLL(None).prctl
+
+
 def end_with_us() -> None:
     """Runs in a new child: it shall not outlive the judge (PR_SET_PDEATHSIG is 1)."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    _prctl(1, signal.SIGKILL)
 
 
 def server_user() -> dict:
@@ -82,9 +86,8 @@ class Cluster:
 
     def program(self, name: str, *arguments: str, check: bool = True) -> subprocess.CompletedProcess:
         """One of PostgreSQL's programs, as the server's user."""
-        done = subprocess.run(
-            [self.programs / name, *arguments], env=ENVIRONMENT, cwd="/", text=True, capture_output=True, **server_user()
-        )
+        line = [self.programs / name, *arguments]
+        done = subprocess.run(line, env=ENVIRONMENT, cwd="/", text=True, capture_output=True, **server_user())
         if check and done.returncode != 0:
             raise RuntimeError(f"{name} failed: {done.stderr.strip()[-600:]}")
         return done
@@ -203,7 +206,7 @@ class Cluster:
     def writable(self) -> bool:
         """Whether a transaction that writes can be committed."""
         try:
-            self.sql("CREATE TABLE IF NOT EXISTS judge_probe (n int); INSERT INTO judge_probe VALUES (1)", database="postgres")
+            self.sql("CREATE TABLE IF NOT EXISTS judge (n int); INSERT INTO judge VALUES (1)", database="postgres")
             return True
         except SqlError:
             return False
@@ -237,10 +240,10 @@ class Cluster:
         )
 
     def identity(self) -> str:
-        """System identifier and timeline, for the report."""
+        """System identifier and timeline. The control file has the old timeline until the checkpoint after a promotion."""
         return self.sql(
-            "SELECT s.system_identifier || ' timeline ' || c.timeline_id"
-            " FROM pg_control_system() AS s, pg_control_checkpoint() AS c"
+            "SELECT system_identifier || ' timeline ' || left(pg_walfile_name(pg_current_wal_lsn()), 8)"
+            " FROM pg_control_system()"
         )
 
     # --- SQL ------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """A person who makes two mistakes: calls an executed payment failed, and tries it again."""
 
-from cluster import Cluster, wait_until
+from cluster import wait_until
 from product import Answer, Rail, enqueue, live_items, payments, settle_parked, wait_for_drain
 from stage import Stage
 from verdict import Report, judge
@@ -13,8 +13,11 @@ def two_mistakes(stage: Stage, report: Report) -> None:
     bank = stage.bank()
     server = stage.primary()
     config = stage.product.configure({"blind": Rail(bank, "blind")})
+    marks = ("rail", "blind", "--marks-sending", "true", "--yes")
+    marked = stage.product.command(*marks, *REASON, url=server.url("operator"))
+    report.claim("a rail that can do neither marks its sends", marked.code == 0, marked.text)
     bank.lose_answers = True
-    asked = payments("unknown", 3, "blind")
+    asked = payments("answer-lost", 3, "blind")
     enqueue(lambda sql: server.sql(sql, "producer"), asked)
     stage.product.work(server.url("worker"), config)
     wait_until(lambda: live_items(server).get("PARKED", 0) == len(asked), 60, "the unknown ones are parked", 0.2)
@@ -53,7 +56,8 @@ def two_mistakes(stage: Stage, report: Report) -> None:
     wait_for_drain(server)
     settle_parked(server, stage.banks)
     wait_for_drain(server)
-    judge_money(report, asked, stage, server)
+    # Only the forced one may stand in the ledger as FAILED.
+    judge(report, asked, stage.banks, server, said_failed={forced})
 
 
 def says_so(report: Report, what: str, answer: Answer) -> None:
@@ -67,11 +71,3 @@ def refused(report: Report, what: str, answer: Answer) -> None:
     report.claim(f"{what} is refused without --despite-unknown", answer.code != 0, answer.text[-200:])
     report.quote(what, answer.text)
 
-
-def judge_money(report: Report, asked, stage: Stage, server: Cluster) -> None:
-    """Only the forced one may end as FAILED; the bank has each once."""
-    failed = server.rows(
-        "SELECT instruction_id FROM payment_outbox_attempts WHERE state = 'FAILED' ORDER BY 1", "operator"
-    )
-    report.figure("ended as FAILED by hand", len(failed))
-    judge(report, asked, stage.banks, server)

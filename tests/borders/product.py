@@ -133,11 +133,8 @@ def create_logins() -> list[str]:
 class Worker:
     """A `symphony run` process."""
 
-    count = 0
-
     def __init__(self, product: Product, url: str, config: Path, environment: dict[str, str]):
-        Worker.count += 1
-        self.log = product.folder / f"worker-{Worker.count}.log"
+        self.log = product.folder / f"worker-{len(product.workers) + 1}.log"
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
                 [str(product.binary), "run", "--lanes", "payments", "--database-url", url, "--config", str(config)],

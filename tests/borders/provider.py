@@ -117,7 +117,8 @@ class Bank:
     def first_send(self, instruction: str) -> float | None:
         """When a transfer for this instruction first arrived."""
         with self.lock:
-            return next((r["at"] for r in self.requests if r["kind"] == "send" and r["instruction"] == instruction), None)
+            sends = (request for request in self.requests if request["kind"] == "send")
+            return next((send["at"] for send in sends if send["instruction"] == instruction), None)
 
 
 class _Server(ThreadingHTTPServer):
@@ -175,10 +176,11 @@ class Gate:
         # The kernel keeps one connection more than it was told; then it answers no SYN any more.
         self.fillers = [socket.create_connection(("127.0.0.1", self.port), 1)]
 
-    def somebody_waits(self) -> bool:
-        """A connection to this port is in the state SYN_SENT."""
+    def waiting(self) -> int:
+        """Connections to this port in the state SYN_SENT."""
         with open("/proc/net/tcp") as table:
-            return any(fields[2].endswith(f":{self.port:04X}") and fields[3] == "02" for fields in map(str.split, table))
+            lines = [line.split() for line in table]
+        return sum(fields[2].endswith(f":{self.port:04X}") and fields[3] == "02" for fields in lines)
 
     def let_in(self) -> None:
         """From here on everybody gets through to the bank."""

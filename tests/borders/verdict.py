@@ -1,4 +1,4 @@
-"""What a scenario found: figures, claims that held or did not, and the comparison of what was asked with what was paid."""
+"""What a scenario found: figures, claims that held or did not, and what was asked compared with what was paid."""
 
 from dataclasses import dataclass, field
 
@@ -23,7 +23,8 @@ class Report:
 
     def claim(self, text: str, holds: bool, otherwise: object = "") -> bool:
         """What must be so; `otherwise` says what was found instead."""
-        self.claims.append((text, bool(holds), "" if holds else str(otherwise)))
+        found = "" if holds else " ".join(str(otherwise).split())[-300:]
+        self.claims.append((text, bool(holds), found))
         return bool(holds)
 
     def quote(self, who: str, text: str, lines: int = 12) -> None:
@@ -55,17 +56,13 @@ class Report:
         }
 
 
-def paid_more_than_once(banks: list[Bank]) -> dict[str, int]:
-    """Instructions with more than one execution over all banks, and how many."""
-    counts: dict[str, int] = {}
-    for bank in banks:
-        for instruction, done in bank.executed().items():
-            counts[instruction] = counts.get(instruction, 0) + len(done)
-    return {instruction: count for instruction, count in counts.items() if count > 1}
+def judge(
+    report: Report, asked: list[Payment], banks: list[Bank], cluster: Cluster, said_failed: set[str] = frozenset()
+) -> None:
+    """Every payment asked for was executed once, with its amount, and the ledger says so with the bank's reference.
 
-
-def judge(report: Report, asked: list[Payment], banks: list[Bank], cluster: Cluster) -> None:
-    """Every payment asked for was executed once, with its amount, and the ledger says so with the bank's reference."""
+    `said_failed` are those that a person has ended as FAILED against all advice: the ledger repeats what it was told.
+    """
     executed: dict[str, list[dict]] = {}
     for bank in banks:
         for instruction, done in bank.executed().items():
@@ -83,7 +80,7 @@ def judge(report: Report, asked: list[Payment], banks: list[Bank], cluster: Clus
     )
     references = {name: {done["reference"] for done in many} for name, many in executed.items()}
     untrue = [name for name, reference in ledger.items() if reference not in references.get(name, ())]
-    unsaid = [name for name in executed if name not in ledger]
+    unsaid = [name for name in executed if name not in ledger and name not in said_failed]
     report.figure("asked", len(asked))
     report.figure("executed", sum(map(len, executed.values())))
     report.figure("paid twice", len(twice))
