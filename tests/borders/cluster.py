@@ -240,7 +240,7 @@ class Cluster:
         )
 
     def identity(self) -> str:
-        """System identifier and timeline. The control file has the old timeline until the checkpoint after a promotion."""
+        """System identifier and timeline; the control file keeps the old timeline until the checkpoint after it."""
         return self.sql(
             "SELECT system_identifier || ' timeline ' || left(pg_walfile_name(pg_current_wal_lsn()), 8)"
             " FROM pg_control_system()"
@@ -270,16 +270,18 @@ class Cluster:
 
     def load_from(self, file: Path) -> None:
         """A dump into this cluster, which has none of it yet but the superuser."""
-        text = file.read_text().replace(f"CREATE ROLE {SUPERUSER};", "")
-        self.sql(text, database="postgres")
+        # Bytes, because functions hold carriage returns that text mode would change.
+        dump = file.read_bytes().replace(f"CREATE ROLE {SUPERUSER};".encode(), b"")
+        psql(self.url(database="postgres"), dump)
 
 
-def psql(url: str, statements: str) -> str:
+def psql(url: str, statements: str | bytes) -> str:
     """Run statements over one session; several hosts in the URL are psql's own affair."""
     done = subprocess.run(
         [Cluster.programs / "psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", url],
-        input=statements, env={**ENVIRONMENT, "PGCONNECT_TIMEOUT": "3"}, text=True, capture_output=True,
+        input=statements.encode() if isinstance(statements, str) else statements,
+        env={**ENVIRONMENT, "PGCONNECT_TIMEOUT": "3"}, capture_output=True,
     )
     if done.returncode != 0:
-        raise SqlError(done.stderr.strip())
-    return done.stdout.strip()
+        raise SqlError(done.stderr.decode().strip())
+    return done.stdout.decode().strip()

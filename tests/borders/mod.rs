@@ -15,11 +15,17 @@ async fn nothing_is_paid_twice_or_lost_at_any_border() {
         println!("passed over: there is no python3 (3.10 or later), or PostgreSQL has no client programs");
         return;
     };
+    python("judge_tests.py", &[]).await;
+    let programs = programs.to_str().unwrap();
+    python("", &["--short", "--binary", env!("CARGO_BIN_EXE_symphony"), "--postgres", programs]).await;
+}
+
+/// Runs one of the judge's files, or all of it.
+async fn python(file: &str, arguments: &[&str]) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/borders");
     let output = Command::new("python3")
-        .arg(folder)
-        .args(["--short", "--binary", env!("CARGO_BIN_EXE_symphony"), "--postgres"])
-        .arg(programs)
+        .arg(folder.join(file))
+        .args(arguments)
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output()
