@@ -13,12 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.dont_write_bytecode = True
 
 import endpoints
 import failover
 import operators
 import restore
 import suspended
+from clocks import Clocks
 from cluster import Cluster
 from product import Product
 from stage import Stage
@@ -28,6 +30,7 @@ SCENARIOS = {
     "failover-asynchronous": failover.asynchronous,
     "failover-synchronous": failover.synchronous,
     "restore": restore.three_ways,
+    "restore-at-once": restore.at_once,
     "changed-url": endpoints.changed_url,
     "two-configurations": endpoints.two_configurations,
     "suspended-worker": suspended.stopped_worker,
@@ -79,6 +82,7 @@ def main() -> int:
     os.chmod(root, 0o777)
     reports = []
     try:
+        Stage.clocks = Clocks(root)
         Stage.template = Cluster(root / "template").initialise().start()
         Product(options.binary.resolve(), root).install(Stage.template)
         Stage.template.stop()
@@ -88,7 +92,8 @@ def main() -> int:
                 if not options.json:
                     print(report.text(options.verbose), flush=True)
     finally:
-        Stage.template.kill()
+        if hasattr(Stage, "template"):
+            Stage.template.kill()
         if options.keep:
             print(f"kept: {root}", file=sys.stderr)
         else:

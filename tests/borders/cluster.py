@@ -143,12 +143,12 @@ class Cluster:
 
     # --- running --------------------------------------------------------------------------------
 
-    def start(self) -> "Cluster":
+    def start(self, environment: dict[str, str] | None = None) -> "Cluster":
         """Start the server as our own child and wait until it answers."""
         log = open(self.folder.parent / f"{self.folder.name}.log", "a")
         self.server = subprocess.Popen(
             [self.programs / "postgres", "-D", str(self.folder), "-p", str(self.port)],
-            env=ENVIRONMENT, cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            env={**ENVIRONMENT, **(environment or {})}, cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             preexec_fn=end_with_us, start_new_session=True, **server_user(),
         )
         log.close()

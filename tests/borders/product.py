@@ -85,20 +85,26 @@ class Product:
         self.folder = folder
         self.workers: list[Worker] = []
         self.environment = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG")}
+        self.has_witness = "witness" in self.command("config", url="").out
 
     def configure(self, rails: dict[str, Rail], name: str = "symphony", lease_seconds: int = 5) -> Path:
         """Write a symphony.toml with these rails."""
         text = (
-            f"[worker]\nlease_seconds = {lease_seconds}\nlease_margin_ms = 500\nshutdown_seconds = 5\n"
-            '[api]\nlisten = "off"\n' + "".join(rail.section(rail_name) for rail_name, rail in rails.items())
+            self.database_section()
+            + f"[worker]\nlease_seconds = {lease_seconds}\nlease_margin_ms = 500\nshutdown_seconds = 5\n"
+            + '[api]\nlisten = "off"\n' + "".join(rail.section(rail_name) for rail_name, rail in rails.items())
         )
         path = self.folder / f"{name}.toml"
         path.write_text(text)
         return path
 
+    def database_section(self) -> str:
+        """The witness is kept where no restored backup reaches it, and no other scenario."""
+        return f'[database]\nwitness = "{self.folder}/witness"\n' if self.has_witness else ""
+
     def command(self, *arguments: str, url: str, config: Path | None = None) -> Answer:
         """Run one command to its end."""
-        line = [str(self.binary), *arguments, "--database-url", url]
+        line = [str(self.binary), *arguments, *(["--database-url", url] if url else [])]
         if config is not None:
             line += ["--config", str(config)]
         done = subprocess.run(line, cwd=self.folder, env=self.environment, text=True, capture_output=True, timeout=120)

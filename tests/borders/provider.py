@@ -27,6 +27,7 @@ class Bank:
         self.lock = threading.Lock()
         self.executions: list[dict] = []
         self.requests: list[dict] = []
+        self.ahead_seconds = 0  # its clock; keys expire by it
         self.lose_answers = False  # execute, then close the connection without a word
         self.fail_inquiries = False  # 503 to every inquiry
         self.open = threading.Event()  # cleared: a transfer waits at the door, not executed yet
@@ -72,7 +73,7 @@ class Bank:
 
     def remembered(self, entry: str, key: str) -> dict | None:
         """The latest transfer under a key that has not expired."""
-        oldest = time.time() - self.key_lifetime_seconds
+        oldest = time.time() + self.ahead_seconds - self.key_lifetime_seconds
         for done in reversed(self.executions):
             if done["entry"] == entry and done["key"] == key and done["at"] >= oldest:
                 return done
@@ -81,8 +82,9 @@ class Bank:
     def execute(self, entry: str, key: str, instruction: str, payload: dict, body: bytes) -> dict:
         """Move the money: written to disk before anybody is told."""
         done = {
-            "reference": f"{self.name}-{len(self.executions) + 1}", "at": time.time(), "entry": entry, "key": key,
-            "instruction": instruction, "amount": payload["amount"]["value"], "body": body.decode(),
+            "reference": f"{self.name}-{len(self.executions) + 1}", "at": time.time() + self.ahead_seconds,
+            "entry": entry, "key": key, "instruction": instruction, "amount": payload["amount"]["value"],
+            "body": body.decode(),
         }
         with open(self.record, "a") as file:
             file.write(json.dumps(done) + "\n")

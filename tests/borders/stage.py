@@ -4,6 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
+from clocks import Clocks
 from cluster import Cluster
 from product import Product
 from provider import Bank
@@ -13,6 +14,7 @@ class Stage:
     """One scenario's own; everything it starts ends with it."""
 
     template: Cluster  # initialised and migrated once, stopped; set by the command line
+    clocks: Clocks  # set by the command line, too
 
     def __init__(self, root: Path, name: str, binary: Path, short: bool, failovers: int):
         self.folder = root / name

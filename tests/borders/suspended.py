@@ -1,9 +1,6 @@
 """A worker stands still between its claim and its send for longer than its lease, while another one takes over."""
 
-import shutil
-import subprocess
 import time
-from pathlib import Path
 
 from cluster import wait_until
 from product import Rail, enqueue, live_items, payments, pause_until, settle_parked, wait_for_drain
@@ -21,12 +18,12 @@ def stopped_worker(stage: Stage, report: Report) -> None:
 
 def suspended_host(stage: Stage, report: Report) -> None:
     """The host sleeps: its monotonic clock stands still with it, and the boot-time clock does not."""
-    library, offset = build_clock(stage.folder)
-    if library is None:
-        report.figure("passed over", "no C compiler here for the clock that stands still")
+    if stage.clocks.library is None:
+        report.figure("passed over", "no C compiler here for a clock that stands still")
         return
-    environment = {"LD_PRELOAD": str(library), "JUDGE_MONOTONIC_BEHIND": str(offset)}
-    wakes_up_late(stage, report, environment, lambda seconds: offset.write_text(str(int(seconds * 1e9))))
+    behind = stage.folder / "behind"
+    environment = stage.clocks.suspendable(behind)
+    wakes_up_late(stage, report, environment, lambda seconds: behind.write_text(str(int(seconds * 1e9))))
 
 
 def wakes_up_late(stage: Stage, report: Report, environment: dict[str, str], slept) -> None:
@@ -68,15 +65,3 @@ def wakes_up_late(stage: Stage, report: Report, environment: dict[str, str], sle
     report.figure("left to a person", people)
     judge(report, asked, stage.banks, server)
 
-
-def build_clock(folder: Path) -> tuple[Path | None, Path]:
-    """The preloaded clock, and the file that says by how much it is behind."""
-    offset = folder / "behind"
-    offset.write_text("0")
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        return None, offset
-    library = folder / "standing_clock.so"
-    source = Path(__file__).with_name("standing_clock.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
-    return library, offset
