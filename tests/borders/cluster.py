@@ -56,15 +56,15 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def wait_until(condition, seconds: float, what: str, pause: float = 0.05):
-    """The first true answer of `condition`; fails by name when the time is over."""
+def wait_until(condition, seconds: float, what, pause: float = 0.05):
+    """The first true answer of `condition`; when the time is over, fails by `what`: a text, or a function that says it."""
     end = time.monotonic() + seconds
     while True:
         answer = condition()
         if answer:
             return answer
         if time.monotonic() > end:
-            raise TimeoutError(f"after {seconds:g} s still not: {what}")
+            raise TimeoutError(f"after {seconds:g} s still not: {what() if callable(what) else what}")
         time.sleep(pause)
 
 
