@@ -28,6 +28,7 @@ from verdict import Report
 
 SCENARIOS = {
     "failover-asynchronous": failover.asynchronous,
+    "failover-host-lost": failover.host_lost,
     "failover-synchronous": failover.synchronous,
     "restore": restore.three_ways,
     "restore-at-once": restore.at_once,

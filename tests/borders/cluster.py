@@ -57,7 +57,7 @@ def free_port() -> int:
 
 
 def wait_until(condition, seconds: float, what, pause: float = 0.05):
-    """The first true answer of `condition`; when the time is over, fails by `what`: a text, or a function that says it."""
+    """The first true answer of `condition`; when the time is over it fails by `what`, a text or a function."""
     end = time.monotonic() + seconds
     while True:
         answer = condition()

@@ -1,5 +1,6 @@
 """The primary is lost: an asynchronous standby that lagged takes over, or a synchronous one that did not."""
 
+import shutil
 import time
 
 from cluster import Cluster, psql, wait_until
@@ -12,6 +13,16 @@ LAG_SECONDS = 2.0
 
 def asynchronous(stage: Stage, report: Report) -> None:
     """2 s of lag: what was asked for and sent in it never happened, as far as the new primary knows."""
+    lagging(stage, report, host_lost=False)
+
+
+def host_lost(stage: Stage, report: Report) -> None:
+    """The same, and the worker and its witness were on the host that is gone."""
+    lagging(stage, report, host_lost=True)
+
+
+def lagging(stage: Stage, report: Report, host_lost: bool) -> None:
+    """The standby is cut off, 2 s pass in which payments are asked for and sent, the primary dies."""
     count = 10 if stage.short else 150
     bank = stage.bank()
     primary = stage.primary()
@@ -42,6 +53,9 @@ def asynchronous(stage: Stage, report: Report) -> None:
     enqueue(lambda sql: primary.sql(sql, "producer"), in_flight)
     wait_until(lambda: all(bank.first_send(p.instruction) for p in in_flight), 30, "the bank has what is in flight")
     primary.kill()
+    if host_lost:
+        worker.kill()
+        shutil.rmtree(stage.folder / "witness", ignore_errors=True)
     report.figure("lag", f"{time.time() - lag_began:.1f} s")
     report.figure("executed before the switch", len(bank.executions))
     bank.open.set()

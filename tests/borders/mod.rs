@@ -12,12 +12,15 @@ const CLIENT_PROGRAMS: [&str; 4] = ["psql", "pg_basebackup", "pg_dump", "pg_dump
 #[tokio::test]
 async fn nothing_is_paid_twice_or_lost_at_any_border() {
     let Some(programs) = programs() else {
-        println!("passed over: there is no python3 (3.10 or later), or PostgreSQL has no client programs");
+        println!(
+            "passed over: there is no python3 (3.10 or later), or PostgreSQL has no client programs"
+        );
         return;
     };
     python("judge_tests.py", &[]).await;
     let programs = programs.to_str().unwrap();
-    python("", &["--short", "--binary", env!("CARGO_BIN_EXE_symphony"), "--postgres", programs]).await;
+    python("", &["--short", "--binary", env!("CARGO_BIN_EXE_symphony"), "--postgres", programs])
+        .await;
 }
 
 /// Runs one of the judge's files, or all of it.
