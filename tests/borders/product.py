@@ -77,6 +77,10 @@ class Rail:
         return text
 
 
+class WorkerEnded(Exception):
+    """What a worker said that should have gone on."""
+
+
 class Product:
     """The binary, and a folder for its configuration and logs."""
 
@@ -111,9 +115,12 @@ class Product:
         return Answer(done.returncode, done.stdout, done.stderr)
 
     def work(self, url: str, config: Path, environment: dict[str, str] | None = None) -> "Worker":
-        """Start `symphony run`."""
+        """Start `symphony run`; fails with its own words if it ends at once."""
         worker = Worker(self, url, config, environment or {})
         self.workers.append(worker)
+        wait_until(lambda: not worker.alive() or worker.log.stat().st_size > 0, 10, "the worker says something")
+        if not worker.alive() or "panicked" in worker.said():
+            raise WorkerEnded(worker.said().strip())
         return worker
 
     def install(self, cluster: Cluster) -> None:
