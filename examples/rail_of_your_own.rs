@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::value::RawValue;
-use symphony::domain::OutboxId;
+use symphony::domain::{OutboxId, RailKey};
 use symphony::lanes::payments::rail::{
-    Answer, Inquiry, InquiryTerms, Payment, Rail, Terms, Verdict,
+    Answer, Endpoint, Inquiry, InquiryTerms, Payment, Rail, Terms, Verdict,
 };
 use symphony::money::{Amount, Defect};
 use symphony_connect::rails::conformance::{Misbehaviour, Provider, Sample, check};
@@ -29,6 +29,8 @@ impl BankRail {
     fn new(bank: Arc<Bank>) -> Self {
         // Promise only what the provider's contract promises: the lane resends money on the strength of this.
         let terms = Terms {
+            // Who is paid through: what may have been sent to one bank is never sent to another by itself.
+            endpoint: Endpoint::new("bank", "https://bank.example", "", "main account"),
             timeout: Duration::from_millis(200),
             inquiry_timeout: Duration::from_millis(200),
             key_lifetime: Some(Duration::from_hours(24)),
@@ -122,9 +124,9 @@ struct Bank {
 
 #[derive(Default)]
 struct Books {
-    armed: HashMap<OutboxId, Misbehaviour>,
-    known: HashMap<OutboxId, Reply>,
-    executions: HashMap<OutboxId, u64>,
+    armed: HashMap<RailKey, Misbehaviour>,
+    known: HashMap<RailKey, Reply>,
+    executions: HashMap<RailKey, u64>,
     requests: u64,
 }
 
@@ -138,7 +140,7 @@ struct Reply {
 struct Broken;
 
 impl Bank {
-    async fn transfer(&self, key: OutboxId) -> Result<Reply, Broken> {
+    async fn transfer(&self, key: RailKey) -> Result<Reply, Broken> {
         let armed = {
             let mut books = self.books();
             books.requests += 1;
@@ -163,7 +165,7 @@ impl Bank {
         }
     }
 
-    async fn look_up(&self, key: OutboxId) -> Option<Reply> {
+    async fn look_up(&self, key: RailKey) -> Option<Reply> {
         // Where a real bank would be waited for.
         tokio::task::yield_now().await;
         let mut books = self.books();
@@ -178,7 +180,7 @@ impl Bank {
 
 impl Books {
     /// Pay once per key.
-    fn execute(&mut self, key: OutboxId) -> Reply {
+    fn execute(&mut self, key: RailKey) -> Reply {
         if let Some(first) = self.known.get(&key) {
             return first.clone();
         }
@@ -195,16 +197,16 @@ fn reply(code: &str) -> Reply {
 
 #[async_trait]
 impl Provider for Bank {
-    async fn misbehave(&self, key: OutboxId, misbehaviour: Misbehaviour) -> bool {
+    async fn misbehave(&self, key: RailKey, misbehaviour: Misbehaviour) -> bool {
         self.books().armed.insert(key, misbehaviour);
         true
     }
 
-    async fn executions(&self, key: OutboxId) -> u64 {
+    async fn executions(&self, key: RailKey) -> u64 {
         self.books().executions.get(&key).copied().unwrap_or(0)
     }
 
-    async fn forget(&self, key: OutboxId) -> bool {
+    async fn forget(&self, key: RailKey) -> bool {
         self.books().known.remove(&key);
         true
     }
@@ -225,7 +227,8 @@ fn sample() -> Result<Sample, serde_json::Error> {
     };
     Ok(Sample {
         payment: Payment {
-            key: OutboxId(uuid::Uuid::nil()),
+            key: RailKey(uuid::Uuid::nil()),
+            outbox_id: OutboxId(uuid::Uuid::nil()),
             instruction_id: "invoice-1".to_owned(),
             participant_id: "customer-1".to_owned(),
             sequence_id: 1,

@@ -250,6 +250,7 @@ async fn claims_take_rails_in_equal_shares_and_the_oldest_first() {
     assert!(sorted, "answered in claim order");
     let rails = ["shallow".to_owned()];
     let only = ClaimRequest {
+        endpoints: None,
         worker_id: "w",
         batch_size: 10,
         lease_seconds: 60,
@@ -268,6 +269,7 @@ async fn a_watermark_skips_what_lies_below_it_and_a_full_look_finds_it() {
     let ids = db.enqueue_stream("p", "ach", 1).await;
     let claimed = db.claim("w", 1).await;
     let below = ClaimRequest {
+        endpoints: None,
         worker_id: "w",
         batch_size: 10,
         lease_seconds: 60,

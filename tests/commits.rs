@@ -45,6 +45,7 @@ async fn cut_completions_are_neither_lost_nor_doubled() {
         let worker = format!("w{n}");
         let (database, _proxy) = through_proxy(&db, cut, 1).await;
         let request = ClaimRequest {
+            endpoints: None,
             worker_id: &worker,
             batch_size: 2,
             lease_seconds: 60,

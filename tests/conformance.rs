@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 use serde_json::value::RawValue;
-use symphony::domain::OutboxId;
+use symphony::domain::{OutboxId, RailKey};
 use symphony::lanes::payments::rail::Payment;
 use symphony::money::read_amount;
 use symphony_connect::rails::conformance::{Misbehaviour, Outcome, Provider, Sample, check};
@@ -16,7 +16,7 @@ struct SandboxProvider(Sandbox);
 
 #[async_trait]
 impl Provider for SandboxProvider {
-    async fn misbehave(&self, key: OutboxId, misbehaviour: Misbehaviour) -> bool {
+    async fn misbehave(&self, key: RailKey, misbehaviour: Misbehaviour) -> bool {
         let fault = match misbehaviour {
             Misbehaviour::Refuse => Fault::Refuse { code: "AC04".to_owned() },
             Misbehaviour::Busy => Fault::ErrorBefore { status: 429 },
@@ -34,12 +34,12 @@ impl Provider for SandboxProvider {
         true
     }
 
-    async fn executions(&self, key: OutboxId) -> u64 {
+    async fn executions(&self, key: RailKey) -> u64 {
         let record = self.0.record().unwrap();
         record.executions_by_key().get(key.to_string().as_str()).copied().unwrap_or(0)
     }
 
-    async fn forget(&self, _: OutboxId) -> bool {
+    async fn forget(&self, _: RailKey) -> bool {
         false
     }
 }
@@ -81,7 +81,8 @@ async fn the_http_rail_keeps_every_claim_against_the_sandbox() {
     );
     let sample = Sample {
         payment: Payment {
-            key: OutboxId(Uuid::new_v4()),
+            key: RailKey(Uuid::new_v4()),
+            outbox_id: OutboxId(Uuid::new_v4()),
             instruction_id: "conformance".to_owned(),
             participant_id: "acme".to_owned(),
             sequence_id: 1,

@@ -2,10 +2,12 @@
 GRANT EXECUTE ON FUNCTION
     public.claim_outbox_batch, public.complete_outbox_attempt, public.complete_outbox_attempts, public.renew_outbox_leases,
     public.return_unsent_outbox_leases, public.mark_outbox_sending, public.park_unknown_outbox, public.repair_expired_leases,
-    public.record_late_outcome, public.record_terminal_blocked
+    public.record_late_outcome, public.record_terminal_blocked, public.register_payment_endpoint, public.payment_rail_key,
+    public.beat_symphony_witness
     TO symphony_executor;
 GRANT SELECT ON
-    public.payment_outbox_instructions, public.payment_outbox_pending, public.payment_outbox_attempts, public.payment_outbox_rails
+    public.payment_outbox_instructions, public.payment_outbox_pending, public.payment_outbox_attempts, public.payment_outbox_rails,
+    public.payment_outbox_endpoints, public.symphony_installation
     TO symphony_executor;
 GRANT EXECUTE ON FUNCTION
     public.claim_event_outbox_batch, public.complete_event_outbox_attempts, public.renew_event_outbox_leases,

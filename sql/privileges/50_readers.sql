@@ -2,10 +2,12 @@
 GRANT SELECT ON
     public.payment_outbox_instructions, public.payment_outbox_pending, public.payment_outbox_attempts, public.payment_outbox_events,
     public.payment_outbox_rails, public.payment_outbox_paused_participants, public.payment_outbox_blocked_lanes,
-    public.payment_outbox_workers, public.payment_outbox_settings,
+    public.payment_outbox_workers, public.payment_outbox_settings, public.payment_outbox_endpoints,
+    public.symphony_installation, public.symphony_witnesses,
     public.outbox_operational_status, public.payment_outbox_dead_letters, public.payment_outbox_leases, public.supervisor_outbox_status,
     public.participant_sequence_gaps
     TO symphony_readonly, symphony_auditor;
+GRANT EXECUTE ON FUNCTION public.payment_rail_key, public.payment_by_rail_key TO symphony_readonly, symphony_auditor;
 -- An auditor proves for itself that nothing was changed by hand.
 GRANT EXECUTE ON FUNCTION public.symphony_fingerprint TO symphony_auditor, symphony_operator, symphony_approver;
 GRANT SELECT ON

@@ -69,6 +69,10 @@ CREATE TABLE IF NOT EXISTS public.payment_outbox_pending (
     must_inquire      BOOLEAN NOT NULL DEFAULT false,
     -- Set, and committed, before the first byte leaves, for rails that can neither deduplicate nor be asked.
     sending_marked_at TIMESTAMPTZ,
+    -- The fingerprint of where its worker sends it; once the outcome is unknown, of where it may have been sent.
+    endpoint          TEXT COLLATE "C",
+    -- A person has said, then, that it was not executed: no loss of a database before that makes it doubtful again.
+    cleared_at        TIMESTAMPTZ,
     CONSTRAINT payment_outbox_pending_lease_is_whole
         CHECK ((claimed_by IS NULL) = (lease_token IS NULL) AND (lease_token IS NULL) = (lease_expires_at IS NULL)),
     CONSTRAINT payment_outbox_pending_held_items_are_not_leased
@@ -88,6 +92,10 @@ CREATE INDEX IF NOT EXISTS payment_outbox_pending_claimable
 -- The order of a FIFO lane; holds rows of FIFO rails only, so other rails do not pay for it.
 CREATE UNIQUE INDEX IF NOT EXISTS payment_outbox_pending_fifo_lane
     ON public.payment_outbox_pending (participant_id, rail_type, lane_position) WHERE lane_position > 0;
+
+-- What may have been sent and where, for doctor and for workers that start. A claim changes neither column.
+CREATE INDEX IF NOT EXISTS payment_outbox_pending_unknown
+    ON public.payment_outbox_pending (rail_type) WHERE must_inquire;
 
 -- The ledger: one row per outcome, the identifying columns copied so that an auditor reads it without joins.
 CREATE TABLE IF NOT EXISTS public.payment_outbox_attempts (
@@ -113,6 +121,8 @@ CREATE TABLE IF NOT EXISTS public.payment_outbox_attempts (
     worker_id       TEXT NOT NULL,
     -- NULL only where a person, not a worker, settled the item.
     lease_token     UUID,
+    -- Where it was sent, or asked about: payment_outbox_endpoints has the words.
+    endpoint        TEXT COLLATE "C",
     created_at      TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT payment_outbox_attempts_number_each_outcome_once PRIMARY KEY (outbox_id, attempt_no),
     CONSTRAINT payment_outbox_attempts_only_retryable_is_unknown
@@ -133,7 +143,8 @@ CREATE TABLE IF NOT EXISTS public.payment_outbox_events (
     event_type   TEXT COLLATE "C" NOT NULL
         CONSTRAINT payment_outbox_events_have_a_known_type CHECK (event_type IN (
             'LEASE_CLAIMED', 'ATTEMPT_COMPLETED', 'LEASE_EXPIRED_REPAIRED', 'TERMINAL_BLOCKED', 'LATE_OUTCOME',
-            'PARKED', 'RELEASED', 'RESOLVED', 'REDRIVEN', 'SKIPPED', 'PAUSED', 'RESUMED', 'CONFIGURED')),
+            'PARKED', 'RELEASED', 'RESOLVED', 'REDRIVEN', 'SKIPPED', 'PAUSED', 'RESUMED', 'CONFIGURED',
+            'SERVER_CHANGED', 'SERVER_ACCEPTED')),
     outbox_id    UUID,
     worker_id    TEXT,
     -- The person named by the caller, and the database login that made the call: both, always.
@@ -158,6 +169,16 @@ CREATE TABLE IF NOT EXISTS public.payment_outbox_rails (
     -- The rail can neither deduplicate nor be asked: workers call mark_outbox_sending before they send.
     marks_sending BOOLEAN NOT NULL DEFAULT false,
     updated_at    TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
+);
+
+-- What the fingerprints in pending rows and in the ledger stand for. A rail's name may come to mean another endpoint;
+-- a fingerprint never does.
+CREATE TABLE IF NOT EXISTS public.payment_outbox_endpoints (
+    endpoint      TEXT COLLATE "C" CONSTRAINT payment_outbox_endpoints_are_named_once PRIMARY KEY,
+    rail_type     TEXT COLLATE "C" NOT NULL,
+    -- Kind, address, inquiry address and account, in words; never a secret.
+    description   TEXT NOT NULL,
+    first_seen_at TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
 );
 
 CREATE TABLE IF NOT EXISTS public.payment_outbox_paused_participants (

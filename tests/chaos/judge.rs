@@ -12,6 +12,8 @@ use super::producers::Accepted;
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct Item {
     pub outbox_id: String,
+    /// The key the provider knows.
+    pub rail_key: String,
     pub instruction_id: String,
     pub participant_id: String,
     pub sequence_id: i64,
@@ -27,7 +29,7 @@ pub struct Item {
 /// Everything the ledger says that the judge needs.
 pub async fn read_ledger(pool: &sqlx::PgPool) -> Result<Vec<Item>, DbError> {
     Ok(sqlx::query_as(
-        "SELECT i.outbox_id::text, i.instruction_id, i.participant_id, i.sequence_id, i.rail_type, i.redrive_of::text, \
+        "SELECT i.outbox_id::text, public.payment_rail_key(i.outbox_id)::text AS rail_key, i.instruction_id, i.participant_id, i.sequence_id, i.rail_type, i.redrive_of::text, \
                 (i.payload #>> '{amount,value}') || ' ' || (i.payload #>> '{amount,currency}') AS amount, \
                 ARRAY(SELECT a.state::text || coalesce(' ' || a.rail_reference, '') FROM payment_outbox_attempts a \
                        WHERE a.outbox_id = i.outbox_id AND a.state IN ('DISPATCHED', 'FAILED')) AS ends, \
@@ -83,12 +85,13 @@ pub fn judge(
         findings.push(Finding { harm, outbox_id: outbox_id.map(str::to_owned), words });
     };
     let by_id: HashMap<&str, &Item> = items.iter().map(|i| (i.outbox_id.as_str(), i)).collect();
+    let by_key: HashMap<&str, &Item> = items.iter().map(|i| (i.rail_key.as_str(), i)).collect();
     let mut executions: HashMap<&str, Vec<&Execution>> = HashMap::new();
     let mut by_instruction: BTreeMap<&str, u64> = BTreeMap::new();
     for execution in record.executions() {
         executions.entry(&execution.key).or_default().push(execution);
         *by_instruction.entry(execution.instruction.as_deref().unwrap_or("")).or_default() += 1;
-        if !by_id.contains_key(execution.key.as_str()) {
+        if !by_key.contains_key(execution.key.as_str()) {
             find(Harm::Unasked, Some(&execution.key), "executed, but in no ledger".to_owned());
         }
     }
@@ -116,7 +119,7 @@ pub fn judge(
         {
             find(Harm::Unasked, id, format!("{} was never accepted", item.instruction_id));
         }
-        let executed = executions.get(item.outbox_id.as_str()).map_or(&[][..], Vec::as_slice);
+        let executed = executions.get(item.rail_key.as_str()).map_or(&[][..], Vec::as_slice);
         let [end] = item.ends.as_slice() else {
             find(Harm::NotEndedOnce, id, format!("{:?}", item.ends));
             continue;
@@ -158,7 +161,7 @@ pub fn judge(
     }
     let mut last: HashMap<(&str, &str), i64> = HashMap::new();
     for execution in record.executions() {
-        let Some(item) = by_id.get(execution.key.as_str()) else { continue };
+        let Some(item) = by_key.get(execution.key.as_str()) else { continue };
         if item.skipped || !fifo_rails.contains(&item.rail_type.as_str()) {
             continue;
         }

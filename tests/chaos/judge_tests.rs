@@ -17,6 +17,7 @@ fn id(number: u128) -> String {
 fn item(number: u128, end: &str) -> Item {
     Item {
         outbox_id: id(number),
+        rail_key: id(number),
         instruction_id: format!("i{number}"),
         participant_id: "acme".to_owned(),
         sequence_id: i64::try_from(number).unwrap(),

@@ -93,12 +93,12 @@ impl OnDuty {
 
     /// What the provider says is what the ledger is told.
     async fn settle(&mut self, item: &WaitingItem, record: &Record) -> Result<(), DbError> {
-        let id = item.outbox_id.to_string();
+        let key = self.database.auditor().rail_key(item.outbox_id).await?.to_string();
         let fate = record.lines.iter().find_map(|line| match line {
-            Line::Executed(line) if line.key == id => {
+            Line::Executed(line) if line.key == key => {
                 Some(Resolution::Dispatched { rail_reference: line.reference() })
             }
-            Line::Refused(line) if line.key == id => Some(Resolution::Failed),
+            Line::Refused(line) if line.key == key => Some(Resolution::Failed),
             _ => None,
         });
         let resolution = fate.unwrap_or(Resolution::Retry);

@@ -8,7 +8,9 @@ use std::time::Duration;
 use symphony::domain::OutboxId;
 use symphony::engine::gate::BreakerSettings;
 use symphony::engine::{self, Engine, EngineSettings, LaneMetrics, Points, Start};
-use symphony::lanes::payments::rail::{Answer, Inquiry, InquiryTerms, Payment, Rail, Terms};
+use symphony::lanes::payments::rail::{
+    Answer, Endpoint, Inquiry, InquiryTerms, Payment, Rail, Terms,
+};
 use symphony::lanes::payments::{PaymentLane, RailSetup};
 use symphony::money::Defect;
 use tokio::sync::Notify;
@@ -51,7 +53,7 @@ pub(super) struct ScriptedRail {
 
 impl Bank {
     pub(super) fn execute(&self, payment: &Payment) {
-        *self.executed.lock().unwrap().entry(payment.key).or_default() += 1;
+        *self.executed.lock().unwrap().entry(payment.outbox_id).or_default() += 1;
         self.order.lock().unwrap().push((payment.participant_id.clone(), payment.sequence_id));
     }
 
@@ -60,7 +62,7 @@ impl Bank {
     }
 
     pub(super) fn knows(&self, payment: &Payment) -> Inquiry {
-        match self.executions(payment.key) {
+        match self.executions(payment.outbox_id) {
             0 => Inquiry::NotFound,
             _ => Inquiry::Found(Answer::accepted("BANK-1")),
         }
@@ -114,6 +116,7 @@ impl Rail for ScriptedRail {
 
 pub(super) fn terms() -> Terms {
     Terms {
+        endpoint: Endpoint::new("test", "bank", "", ""),
         timeout: Duration::from_secs(2),
         inquiry_timeout: Duration::from_secs(2),
         key_lifetime: Some(Duration::from_hours(24)),
@@ -131,6 +134,7 @@ pub(super) fn rail(
 
 pub(super) fn setup(name: &str, rail: ScriptedRail) -> RailSetup {
     RailSetup {
+        previous: Vec::new(),
         name: name.to_owned(),
         rail: Arc::new(rail),
         concurrency_max: 16,

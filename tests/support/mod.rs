@@ -164,6 +164,7 @@ impl TestDb {
 
     pub async fn claim(&self, worker: &str, batch_size: i32) -> Vec<ClaimedItem> {
         let request = ClaimRequest {
+            endpoints: None,
             worker_id: worker,
             batch_size,
             lease_seconds: 60,

@@ -5,6 +5,7 @@ mod app;
 mod bench;
 mod consume;
 mod events;
+mod restore;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ pub use bench::{
 };
 pub use consume::{Consume, SourceName};
 pub use events::{DEDUP_WINDOW_SECONDS, DlqLane, EnqueueEvent, Redrive, Skip};
+pub use restore::{AcceptServer, Restore};
 
 /// A money-grade transactional outbox for PostgreSQL.
 #[derive(Debug, Parser)]
@@ -122,6 +124,12 @@ pub enum Command {
         /// What.
         #[command(subcommand)]
         what: Dlq,
+    },
+    /// Go on after the database was restored, copied or promoted
+    Restore {
+        /// What.
+        #[command(subcommand)]
+        what: Restore,
     },
     /// Take a pending item out of the machine's hands
     Park(ItemAct),

@@ -15,16 +15,19 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::config::{LogFormat, LogLevel, LogSection};
 
 /// Every field that may be logged. None of them holds anything of a payload.
-pub const ALLOWED_FIELDS: [&str; 27] = [
+pub const ALLOWED_FIELDS: [&str; 33] = [
     "message",
     "address",
     "code",
     "consumer",
+    "description",
+    "endpoint",
     "error",
     "error_code",
     "event",
     "event_id",
     "expired_leases_detected",
+    "found",
     "group",
     "held",
     "lane",
@@ -35,6 +38,9 @@ pub const ALLOWED_FIELDS: [&str; 27] = [
     "outbox_ids",
     "outcomes",
     "park",
+    "parked",
+    "path",
+    "payments",
     "point",
     "rail",
     "rail_code",

@@ -10,6 +10,7 @@ use symphony::engine::{self, Engine, LaneMetrics, Points, Start};
 use symphony::lanes::events::EventLane;
 use symphony::lanes::payments::{PaymentLane, RailSetup, needs_marks};
 use symphony::lanes::triggers::{Replies, Ticker, TriggerLane};
+use symphony::witness::Witness;
 use symphony_connect::email::SmtpListener;
 use tokio::task::JoinHandle;
 
@@ -101,8 +102,21 @@ impl Plan {
         let (payments, events) = (self.metrics_of("payments"), self.metrics_of("events"));
         let triggers = self.metrics_of("triggers");
         let mut workers = Workers::default();
+        let payments_worker = engine::new_worker_id(&host);
+        let mut witness = Witness::open(
+            database.executor(),
+            payments_worker.clone(),
+            config.database.witness_folder().as_deref(),
+        )
+        .await
+        .map_err(|error| Failure::new(error.to_string()))?;
+        // Before the first claim, so that whoever starts it reads at once why nothing is dispatched.
+        let state = witness.beat().await?;
+        witness.report(&state);
+        workers.witness = Some(tokio::spawn(witness.run()));
         if let Some(rails) = self.rails {
-            let lane = PaymentLane::new(database.executor(), engine::new_worker_id(&host), rails);
+            name_endpoints(database, &rails).await?;
+            let lane = PaymentLane::new(database.executor(), payments_worker, rails);
             let start = Start {
                 lane,
                 database: database.clone(),
@@ -192,6 +206,7 @@ pub struct Workers {
     apps: Option<Apps>,
     mail: Option<SmtpListener>,
     ticker: Option<JoinHandle<()>>,
+    witness: Option<JoinHandle<()>>,
 }
 
 impl Workers {
@@ -207,8 +222,8 @@ impl Workers {
 
     /// Stop all of them; answers how much was still held at the end.
     pub async fn stop(self) -> u64 {
-        if let Some(ticker) = &self.ticker {
-            ticker.abort();
+        for task in [&self.ticker, &self.witness].into_iter().flatten() {
+            task.abort();
         }
         if let Some(mail) = self.mail {
             mail.stop().await;
@@ -230,6 +245,43 @@ impl Workers {
     pub fn mail_address(&self) -> Option<std::net::SocketAddr> {
         self.mail.as_ref().map(SmtpListener::local_addr)
     }
+}
+
+/// Write down what the rails' names stand for, and say what may have been sent elsewhere under the same names.
+async fn name_endpoints(database: &Database, rails: &[RailSetup]) -> Result<(), Failure> {
+    let executor = database.executor();
+    for setup in rails {
+        let present = &setup.rail.terms().endpoint;
+        let earlier = setup.previous.iter().map(|rail| &rail.terms().endpoint);
+        let endpoints: Vec<_> = std::iter::once(present).chain(earlier).collect();
+        for endpoint in &endpoints {
+            executor
+                .register_endpoint(&setup.name, endpoint.fingerprint(), endpoint.description())
+                .await?;
+        }
+        for unknown in executor.unknown_by_endpoint(&setup.name).await? {
+            let Some(sent_to) = unknown.endpoint.filter(|sent_to| sent_to != present.fingerprint())
+            else {
+                continue;
+            };
+            let what = if endpoints.iter().any(|endpoint| endpoint.fingerprint() == sent_to) {
+                "payments may have been sent to an earlier endpoint of this rail: they are asked about there"
+            } else {
+                "payments may have been sent to an endpoint this rail no longer has: they are parked, unless it is \
+                 configured as `previous`"
+            };
+            tracing::warn!(
+                rail = setup.name,
+                endpoint = sent_to,
+                description = unknown.description,
+                payments = unknown.items,
+                parked = unknown.parked,
+                event = "OTHER_ENDPOINT",
+                "{what}"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// What the database does with a lost worker's items depends on whether sends are marked: both sides must agree.

@@ -45,8 +45,12 @@ macro_rules! uuid_newtype {
 }
 
 uuid_newtype! {
-    /// An item of the outbox, and its key to the rail: the same on every try.
+    /// An item of the outbox: the row's name, another one if the row is lost and asked for again.
     OutboxId
+}
+uuid_newtype! {
+    /// What a rail deduplicates by: derived by the database, the same on every try and after every loss of a row.
+    RailKey
 }
 uuid_newtype! {
     /// The proof of a lease. Fresh for every claim of every item.

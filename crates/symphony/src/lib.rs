@@ -12,6 +12,7 @@
 //! - [`money`]: checks on amounts, currencies and destinations. No I/O.
 //! - [`engine`]: wake up, claim, dispatch, complete, renew, repair; for any lane.
 //! - [`lanes`]: what a lane means by those. [`lanes::payments`] sends to rails.
+//! - [`witness`]: noticing that the server is another one after a failover or a restore.
 //! - [`consumer`]: applying events once, whatever the bus repeats.
 
 pub mod consumer;
@@ -22,3 +23,4 @@ pub mod event;
 pub mod lanes;
 pub mod money;
 pub mod schema;
+pub mod witness;

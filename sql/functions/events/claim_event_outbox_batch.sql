@@ -3,7 +3,7 @@
 -- Moves    bucket: free -> leased | expired lease -> leased (with the trace of a repair)
 -- Caller   symphony_executor
 -- Locks    the cursors of the claimed buckets, skipping those others hold
--- Refuses  P7005 invalid argument, or a transaction above READ COMMITTED
+-- Refuses  P7005 invalid argument, or a transaction above READ COMMITTED, P7020 another server than on record
 -- Why      a bucket is leased whole, so within a key only one worker publishes at a time, and no row is written
 --          per event. Events of blocked keys are set aside by their place and the window goes on without them;
 --          a blocked key whose time has come is handed out from where it stopped. The look starts at a random
@@ -32,6 +32,7 @@ BEGIN
     PERFORM symphony_internal.require_outbox_count('p_window_max', p_window_max, 4096);
     PERFORM symphony_internal.require_outbox_id('p_worker_id', p_worker_id);
     PERFORM symphony_internal.require_read_committed();
+    PERFORM symphony_internal.require_known_server();
     IF (SELECT s.paused FROM public.event_outbox_settings s) THEN
         RETURN;
     END IF;

@@ -3,19 +3,21 @@
 -- Moves    due -> leased | expired lease -> leased (with the trace of a repair) | expired lease -> parked
 -- Caller   symphony_executor
 -- Locks    the claimed pending rows, skipping those others hold
--- Refuses  P7005 invalid argument, or a transaction above READ COMMITTED
+-- Refuses  P7005 invalid argument, or a transaction above READ COMMITTED, P7020 another server than on record
 -- Why      rail by rail, equal shares first and the rest filled up: a deep rail cannot starve a shallow
 --          one, and a paused rail or one this worker does not serve costs nothing. p_due_from is the
 --          worker's watermark: below it lie only entries of finished items, which a held snapshot keeps
 --          from being removed. Without it the look is full; workers do one at start and every second.
+--          p_endpoints, one for each of p_rails, says where this worker would send: written down with the lease, because
+--          a worker that dies can no longer say it. What may have been sent before keeps the endpoint it was sent to.
 CREATE OR REPLACE FUNCTION public.claim_outbox_batch(
     p_batch_size INT, p_worker_id TEXT, p_lease_seconds INT, p_rails TEXT[] DEFAULT NULL,
-    p_due_from TIMESTAMPTZ DEFAULT NULL
+    p_due_from TIMESTAMPTZ DEFAULT NULL, p_endpoints TEXT[] DEFAULT NULL
 ) RETURNS TABLE (
     outbox_id UUID, lease_token UUID, lease_expires_at TIMESTAMPTZ, instruction_id TEXT, participant_id TEXT,
     sequence_id BIGINT, idempotency_key TEXT, rail_type TEXT, payload JSONB, attempt_count INT, must_inquire BOOLEAN,
     next_attempt_at TIMESTAMPTZ, created_at TIMESTAMPTZ, redrive_no INT, traceparent TEXT, ordered BOOLEAN,
-    marks_sending BOOLEAN
+    marks_sending BOOLEAN, rail_key UUID, endpoint TEXT, claimed_at TIMESTAMPTZ, asked_again BOOLEAN
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 #variable_conflict use_column
@@ -23,6 +25,7 @@ DECLARE
     v_now        TIMESTAMPTZ := clock_timestamp();
     v_zero       UUID := '00000000-0000-0000-0000-000000000000'::UUID;
     v_settings   public.payment_outbox_settings;
+    v_server     public.symphony_installation;
     v_working    TEXT[];
     v_rails      TEXT[];
     v_fifo       BOOLEAN[];
@@ -45,6 +48,10 @@ BEGIN
     PERFORM symphony_internal.require_outbox_count('p_lease_seconds', p_lease_seconds, 3600);
     PERFORM symphony_internal.require_outbox_id('p_worker_id', p_worker_id);
     PERFORM symphony_internal.require_read_committed();
+    IF p_endpoints IS NOT NULL THEN
+        PERFORM symphony_internal.require_same_length(coalesce(cardinality(p_rails), 0), ARRAY['p_endpoints'], ARRAY[cardinality(p_endpoints)]);
+    END IF;
+    v_server := symphony_internal.require_known_server();
 
     -- Nobody can change a rail's order from here to the end of the claim.
     LOCK TABLE public.payment_outbox_pending IN ROW SHARE MODE;
@@ -116,11 +123,18 @@ BEGIN
     WITH leased AS MATERIALIZED (
         UPDATE public.payment_outbox_pending p
            SET claimed_by = p_worker_id, lease_token = gen_random_uuid(), claimed_at = v_now,
-               lease_expires_at = v_now + make_interval(secs => p_lease_seconds)
+               lease_expires_at = v_now + make_interval(secs => p_lease_seconds),
+               -- It may have been sent in a life of this database that was lost: then nobody knows where either.
+               must_inquire = p.must_inquire OR (p.created_at < v_server.ask_first_until
+                                                 AND (p.cleared_at IS NULL OR p.cleared_at < v_server.decided_at)) IS TRUE,
+               endpoint = CASE WHEN p.must_inquire THEN p.endpoint
+                               WHEN (p.created_at < v_server.ask_first_until
+                                     AND (p.cleared_at IS NULL OR p.cleared_at < v_server.decided_at)) IS NOT TRUE
+                               THEN p_endpoints[array_position(p_rails, p.rail_type)] END
          WHERE p.outbox_id = ANY (v_ids)
         RETURNING p.outbox_id, p.lease_token, p.lease_expires_at, p.instruction_id, p.participant_id, p.sequence_id,
                   p.idempotency_key, p.rail_type, p.attempt_count, p.must_inquire, p.next_attempt_at, p.created_at,
-                  p.lane_position IS NOT NULL AND p.lane_position > 0 AS ordered
+                  p.endpoint, p.claimed_at, p.lane_position IS NOT NULL AND p.lane_position > 0 AS ordered
     ), narrative AS (
         INSERT INTO public.payment_outbox_events (event_type, outbox_id, worker_id, details)
         SELECT 'LEASE_CLAIMED', l.outbox_id, p_worker_id,
@@ -131,7 +145,9 @@ BEGIN
            l.idempotency_key, l.rail_type, i.payload, l.attempt_count, l.must_inquire, l.next_attempt_at, l.created_at,
            i.redrive_no, i.traceparent, l.ordered,
            -- It cannot change while an item is leased: a worker configured otherwise still marks what it sends.
-           EXISTS (SELECT FROM public.payment_outbox_rails m WHERE m.rail_type = l.rail_type AND m.marks_sending)
+           EXISTS (SELECT FROM public.payment_outbox_rails m WHERE m.rail_type = l.rail_type AND m.marks_sending),
+           symphony_internal.derive_key(v_server.installation_id, l.instruction_id, l.idempotency_key, i.redrive_no), l.endpoint, l.claimed_at,
+           (l.must_inquire AND l.created_at >= v_server.decided_at AND l.created_at < v_server.ask_first_until) IS TRUE
       FROM leased l
      CROSS JOIN LATERAL (SELECT x.payload, x.redrive_no, x.traceparent
                            FROM public.payment_outbox_instructions x WHERE x.outbox_id = l.outbox_id LIMIT 1) i

@@ -3,7 +3,7 @@
 -- Moves    leased -> leased and marked as sending
 -- Caller   symphony_executor
 -- Locks    the pending rows, in outbox_id order
--- Refuses  P7005 invalid argument; a lost lease is answered with marked = false, and then do not send
+-- Refuses  P7005 invalid argument, P7020 another server than on record; a lost lease is answered with marked = false, and then do not send
 -- Why      for rails that can neither deduplicate nor be asked: after a crash, what was not marked is
 --          provably unsent and simply requeued; what was marked is parked for a person.
 CREATE OR REPLACE FUNCTION public.mark_outbox_sending(p_worker_id TEXT, p_outbox_ids UUID[], p_lease_tokens UUID[])
@@ -11,6 +11,7 @@ RETURNS TABLE (outbox_id UUID, marked BOOLEAN)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
+    PERFORM symphony_internal.require_known_server();
     RETURN QUERY
     WITH held AS MATERIALIZED (
         SELECT l.outbox_id FROM symphony_internal.lock_held_payments(p_worker_id, p_outbox_ids, p_lease_tokens) l

@@ -7,13 +7,15 @@
 -- Why      repair and takeover are one code, so both leave the same ledger trace and park alike. A dead
 --          worker may have sent: the item must be inquired after, unless the rail marks before sending
 --          and this one was not marked (provably unsent) or was (nobody can tell: parked). The third
---          zombie in a row is parked: something about this item kills workers.
+--          zombie in a row is parked: something about this item kills workers. What was claimed in a life of this
+--          database that was partly lost may have been marked there.
 CREATE OR REPLACE FUNCTION symphony_internal.requeue_expired_payments(p_outbox_ids UUID[], p_repaired_by TEXT, p_delay INTERVAL)
 RETURNS TABLE (outbox_id UUID, attempt_no INT, worker_id TEXT, parked BOOLEAN)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_now TIMESTAMPTZ := clock_timestamp();
+    v_decided_at TIMESTAMPTZ := (SELECT i.decided_at FROM public.symphony_installation i);
     v_participants TEXT[];
     v_rails TEXT[];
 BEGIN
@@ -34,15 +36,15 @@ BEGIN
     ), judged AS MATERIALIZED (
         SELECT e.*,
                (e.zombies_in_a_row >= 3 OR e.sending_marked_at IS NOT NULL OR e.ended) AS parked,
-               (e.must_inquire OR NOT e.marks_sending OR e.sending_marked_at IS NOT NULL) AS now_must_inquire
+               (e.must_inquire OR NOT e.marks_sending OR e.sending_marked_at IS NOT NULL OR e.claimed_at < v_decided_at) AS now_must_inquire
           FROM expired e
     ), ledger AS (
         INSERT INTO public.payment_outbox_attempts
             (outbox_id, instruction_id, participant_id, sequence_id, idempotency_key, rail_type, attempt_no, state,
-             claimed_at, completed_at, error_code, error_message, worker_id, lease_token)
+             claimed_at, completed_at, error_code, error_message, worker_id, lease_token, endpoint)
         SELECT j.outbox_id, j.instruction_id, j.participant_id, j.sequence_id, j.idempotency_key, j.rail_type,
                j.attempt_no, 'ZOMBIE_REQUEUE', j.claimed_at, v_now, 'LEASE_EXPIRED',
-               'the worker did not report before its lease ended', j.claimed_by, j.lease_token
+               'the worker did not report before its lease ended', j.claimed_by, j.lease_token, j.endpoint
           FROM judged j
     ), narrative AS (
         INSERT INTO public.payment_outbox_events (event_type, outbox_id, worker_id, reason, details)
@@ -61,6 +63,7 @@ BEGIN
         UPDATE public.payment_outbox_pending p
            SET claimed_by = NULL, lease_token = NULL, lease_expires_at = NULL, claimed_at = NULL, sending_marked_at = NULL,
                must_inquire = j.now_must_inquire,
+               endpoint = CASE WHEN j.now_must_inquire THEN p.endpoint END,
                attempt_count = LEAST(20, GREATEST(p.attempt_count, j.attempt_no)),
                next_attempt_at = CASE WHEN p_delay IS NULL THEN p.next_attempt_at ELSE v_now + p_delay END,
                hold = CASE WHEN j.parked THEN 'PARKED'::public.outbox_hold END

@@ -28,7 +28,8 @@ BEGIN
     IF NOT p_dry_run THEN
         IF p_resolution = 'RETRY' THEN
             UPDATE public.payment_outbox_pending p
-               SET hold = NULL, must_inquire = false, next_attempt_at = clock_timestamp() WHERE p.outbox_id = p_outbox_id;
+               SET hold = NULL, must_inquire = false, endpoint = NULL, cleared_at = clock_timestamp(),
+                   next_attempt_at = clock_timestamp() WHERE p.outbox_id = p_outbox_id;
             PERFORM pg_notify('outbox_pending', 'new_work');
         ELSE
             INSERT INTO public.payment_outbox_attempts

@@ -53,7 +53,7 @@ BEGIN
            AND p.claimed_by = p_worker_id AND p.lease_token = a.token AND p.lease_expires_at > clock_timestamp()
         RETURNING a.id, a.token, a.rail_reference, a.rail_code, a.error_code, a.error_message, a.latency_ms, a.ordinal,
                   p.instruction_id, p.participant_id, p.sequence_id, p.idempotency_key, p.rail_type, p.claimed_at, p.lane_position,
-                  a.outcome::public.outbox_attempt_state AS new_state
+                  p.endpoint, a.outcome::public.outbox_attempt_state AS new_state
     ), retried AS MATERIALIZED (
         SELECT a.*, p.*,
                (p.must_inquire OR a.unknown) AS maybe_moved,
@@ -62,7 +62,7 @@ BEGIN
           FROM answered a
          CROSS JOIN LATERAL (
              SELECT q.instruction_id, q.participant_id, q.sequence_id, q.idempotency_key, q.rail_type, q.attempt_count,
-                    q.lane_position, q.must_inquire, q.claimed_at, q.lease_expires_at
+                    q.lane_position, q.must_inquire, q.claimed_at, q.lease_expires_at, q.endpoint
                FROM public.payment_outbox_pending q
               WHERE q.outbox_id = a.id AND q.claimed_by = p_worker_id AND q.lease_token = a.token
               LIMIT 1 FOR UPDATE) p
@@ -72,13 +72,13 @@ BEGIN
                                WHERE l.outbox_id = x.id ORDER BY l.attempt_no DESC LIMIT 1), 0) + 1 AS new_no
           FROM (SELECT e.id, e.token, e.rail_reference, e.rail_code, e.error_code, e.error_message, e.latency_ms, e.ordinal,
                        e.instruction_id, e.participant_id, e.sequence_id, e.idempotency_key, e.rail_type, e.claimed_at,
-                       e.lane_position, e.new_state, false AS unknown, false AS maybe_moved, false AS parks, false AS gives_up,
+                       e.lane_position, e.endpoint, e.new_state, false AS unknown, false AS maybe_moved, false AS parks, false AS gives_up,
                        NULL::INT AS retry_delay_seconds
                   FROM ended e
                 UNION ALL
                 SELECT r.id, r.token, r.rail_reference, r.rail_code, r.error_code, r.error_message, r.latency_ms, r.ordinal,
                        r.instruction_id, r.participant_id, r.sequence_id, r.idempotency_key, r.rail_type, r.claimed_at,
-                       r.lane_position,
+                       r.lane_position, r.endpoint,
                        CASE WHEN r.gives_up THEN 'FAILED' ELSE 'RETRYABLE' END::public.outbox_attempt_state,
                        r.unknown, r.maybe_moved, r.parks, r.gives_up, r.retry_delay_seconds
                   FROM retried r) x
@@ -86,14 +86,14 @@ BEGIN
         INSERT INTO public.payment_outbox_attempts
             (outbox_id, instruction_id, participant_id, sequence_id, idempotency_key, rail_type, attempt_no, state,
              outcome_unknown, claimed_at, completed_at, rail_reference, rail_code, error_code, error_message, latency_ms,
-             worker_id, lease_token, created_at)
+             worker_id, lease_token, endpoint, created_at)
         SELECT d.id, d.instruction_id, d.participant_id, d.sequence_id, d.idempotency_key, d.rail_type, d.new_no, d.new_state,
                d.unknown, d.claimed_at, v_now, left(d.rail_reference, 255), left(d.rail_code, 255),
                CASE WHEN d.gives_up THEN 'RETRY_CEILING' ELSE left(d.error_code, 255) END,
                CASE WHEN d.gives_up
                     THEN concat_ws(': ', 'no more retries after attempt ' || d.new_no, left(d.error_code, 255), left(d.error_message, 2000))
                     ELSE left(d.error_message, 2000) END,
-               d.latency_ms, p_worker_id, d.token, v_now
+               d.latency_ms, p_worker_id, d.token, d.endpoint, v_now
           FROM decided d
     ), given_up AS (
         DELETE FROM public.payment_outbox_pending p
@@ -104,6 +104,7 @@ BEGIN
                attempt_count = LEAST(20, GREATEST(p.attempt_count, d.new_no)),
                next_attempt_at = v_now + make_interval(secs => LEAST(604800, GREATEST(0, coalesce(d.retry_delay_seconds, public.backoff(d.new_no))))),
                must_inquire = d.maybe_moved,
+               endpoint = CASE WHEN d.maybe_moved THEN p.endpoint END,
                hold = CASE WHEN d.parks THEN 'PARKED'::public.outbox_hold END
           FROM decided d WHERE p.outbox_id = d.id AND d.new_state = 'RETRYABLE'
     ), narrative AS (

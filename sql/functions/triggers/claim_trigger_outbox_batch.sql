@@ -3,7 +3,7 @@
 -- Moves    due -> leased
 -- Caller   symphony_executor
 -- Locks    the claimed pending rows, skipping those others hold
--- Refuses  P7005 invalid argument, or a transaction above READ COMMITTED
+-- Refuses  P7005 invalid argument, or a transaction above READ COMMITTED, P7020 another server than on record
 -- Why      an app with a deep backlog cannot starve its neighbours: shares first, then what is left over; and of one app
 --          a worker has at most p_app_items_max at once, with what it says it holds already, so that slow scripts
 --          do not fill it. What somebody waited for is not leased after its deadline. Expired leases are the
@@ -36,6 +36,7 @@ BEGIN
                                                   ARRAY[coalesce(cardinality(p_apps_held), 0)]);
     PERFORM symphony_internal.require_outbox_id('p_worker_id', p_worker_id);
     PERFORM symphony_internal.require_read_committed();
+    PERFORM symphony_internal.require_known_server();
     IF (SELECT s.paused FROM public.trigger_outbox_settings s WHERE s.only_row) THEN
         RETURN;
     END IF;

@@ -18,6 +18,7 @@ mod guard;
 mod mail_catcher;
 mod migrate;
 mod rail;
+mod restore;
 mod run;
 mod sandbox;
 mod show;
@@ -48,6 +49,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Status { watch } => status::run(global, watch).await,
         Command::Show { id } => show::run(global, &id).await,
         Command::Dlq { what: Dlq::List(options) } => dlq::run(global, &options).await,
+        Command::Restore { what } => restore::run(global, &what).await,
         Command::Park(options) => acts::park(global, &options).await,
         Command::Release(options) => acts::release(global, &options).await,
         Command::Resolve(options) => acts::resolve(global, &options).await,

@@ -15,6 +15,7 @@ use symphony::engine::gate::BreakerSettings;
 use toml::{Table, Value};
 
 use crate::output::Failure;
+use crate::private_postgres::Settings;
 
 pub use buses::{BusSection, build_bus, set_up_bus};
 pub use consumer::ConsumerSection;
@@ -67,6 +68,19 @@ pub struct DatabaseSection {
     pub connections_max: u32,
     /// No SET LOCAL ROLE is needed.
     pub login_has_role: bool,
+    /// Where the witness file is kept.
+    witness: String,
+}
+
+impl DatabaseSection {
+    /// The folder of the witness file; `None` if it is kept in memory only.
+    pub fn witness_folder(&self) -> Option<PathBuf> {
+        match self.witness.as_str() {
+            "off" => None,
+            "auto" => Some(Settings::default_data_folder().join("witness")),
+            folder => Some(PathBuf::from(folder)),
+        }
+    }
 }
 
 // URLs hold passwords.

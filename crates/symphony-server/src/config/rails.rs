@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use symphony::engine::gate::Rate;
 use symphony::lanes::payments::RailSetup;
+use symphony::lanes::payments::rail::Rail;
 use symphony_connect::rails::http::{HttpRail, HttpRailSettings};
 use toml::{Table, Value};
 
@@ -20,6 +21,9 @@ pub struct RailSection {
     concurrency_max: usize,
     rate_per_second: Option<u32>,
     rate_burst: Option<u32>,
+    /// What the name stood for before, each as a section of its own.
+    #[serde(default)]
+    previous: Vec<RailSection>,
     #[serde(flatten)]
     breaker: BreakerFields,
     /// The rest is the kind's own, checked when it is built.
@@ -75,7 +79,37 @@ pub fn build_rails(
 }
 
 fn build(name: &str, section: &RailSection) -> Result<RailSetup, Failure> {
-    let refuse = |problem: String| Failure::new(format!("rails.{name}: {problem}"));
+    let rail = build_rail(&format!("rails.{name}"), section)?;
+    let previous = section.previous.iter().enumerate().map(|(index, earlier)| {
+        let place = format!("rails.{name}.previous[{index}]");
+        if !earlier.previous.is_empty() {
+            return Err(Failure::new(format!(
+                "{place}.previous: list every earlier endpoint under rails.{name}.previous itself"
+            )));
+        }
+        build_rail(&place, earlier)
+    });
+    let previous = previous.collect::<Result<Vec<_>, _>>()?;
+    let mut endpoints = previous.iter().map(|earlier| &earlier.terms().endpoint);
+    if endpoints.any(|earlier| *earlier == rail.terms().endpoint) {
+        return Err(Failure::new(format!(
+            "rails.{name}.previous: names the present endpoint: remove it, or say what differs (url, inquiry_url, account)"
+        )));
+    }
+    Ok(RailSetup {
+        name: name.to_owned(),
+        rail,
+        previous,
+        concurrency_max: section.concurrency_max,
+        rate: section
+            .rate_per_second
+            .map(|per_second| Rate { per_second, burst: section.rate_burst.unwrap_or(per_second) }),
+        breaker: section.breaker.settings(),
+    })
+}
+
+fn build_rail(place: &str, section: &RailSection) -> Result<Arc<dyn Rail>, Failure> {
+    let refuse = |problem: String| Failure::new(format!("{place}: {problem}"));
     let own = match section.kind {
         Kind::Http => section.own.clone(),
         Kind::Sandbox => sandbox(&section.own).map_err(refuse)?,
@@ -84,15 +118,7 @@ fn build(name: &str, section: &RailSection) -> Result<RailSetup, Failure> {
         .map_err(|error| refuse(error.to_string().trim().replace('\n', ", ")))?;
     let rail = HttpRail::new(&settings, |name| std::env::var(name).ok())
         .map_err(|error| refuse(error.to_string()))?;
-    Ok(RailSetup {
-        name: name.to_owned(),
-        rail: Arc::new(rail),
-        concurrency_max: section.concurrency_max,
-        rate: section
-            .rate_per_second
-            .map(|per_second| Rate { per_second, burst: section.rate_burst.unwrap_or(per_second) }),
-        breaker: section.breaker.settings(),
-    })
+    Ok(Arc::new(rail))
 }
 
 /// The http rail's settings for the sandbox at `url`; whatever else is set wins.

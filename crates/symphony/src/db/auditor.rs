@@ -6,8 +6,8 @@ use serde_json::value::RawValue;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::{Database, DbError, RailSettings, Role};
-use crate::domain::{AttemptState, LeaseToken, OutboxId};
+use super::{Database, DbError, RailSettings, Role, SERVER_RECORD, ServerRecord, calls};
+use crate::domain::{AttemptState, LeaseToken, OutboxId, RailKey};
 
 /// Reads.
 #[derive(Debug, Clone)]
@@ -227,17 +227,41 @@ impl Auditor {
         .await?)
     }
 
-    /// The items an outbox or instruction id names, oldest first. At most a hundred.
+    /// The key a rail gets with an item.
+    pub async fn rail_key(&self, item: OutboxId) -> Result<RailKey, DbError> {
+        let mut transaction = self.database.begin(self.role).await?;
+        let key: Option<RailKey> = sqlx::query_scalar(calls::RAIL_KEY.sql)
+            .bind(item)
+            .fetch_one(transaction.connection())
+            .await?;
+        key.ok_or_else(|| DbError::NoSuchItem { message: format!("there is no item {item}") })
+    }
+
+    /// The server on record and the one that answers.
+    pub async fn server(&self) -> Result<ServerRecord, DbError> {
+        let mut transaction = self.database.begin(self.role).await?;
+        Ok(sqlx::query_as(SERVER_RECORD).fetch_one(transaction.connection()).await?)
+    }
+
+    /// The items an outbox id, instruction id or rail's key names, oldest first. At most a hundred. A rail's key is looked
+    /// for only if nothing else has that name: that reads everything.
     pub async fn find(&self, id: &str) -> Result<Vec<OutboxId>, DbError> {
         let mut transaction = self.database.begin(self.role).await?;
-        Ok(sqlx::query_scalar(
+        let found: Vec<OutboxId> = sqlx::query_scalar(
             "SELECT outbox_id FROM public.payment_outbox_instructions \
               WHERE outbox_id = $1 OR instruction_id = $2 ORDER BY created_at, outbox_id LIMIT 100",
         )
         .bind(id.parse::<Uuid>().ok())
         .bind(id)
         .fetch_all(transaction.connection())
-        .await?)
+        .await?;
+        match id.parse::<Uuid>() {
+            Ok(key) if found.is_empty() => Ok(sqlx::query_scalar(calls::BY_RAIL_KEY.sql)
+                .bind(key)
+                .fetch_all(transaction.connection())
+                .await?),
+            _ => Ok(found),
+        }
     }
 
     /// The same with what an act's reader wants to know of each.

@@ -35,9 +35,9 @@ calls! {
         -> "TABLE(item_no integer, outbox_id uuid, sequence_id bigint, created_at timestamp with time zone, state text, duplicate boolean, error_code text, error_message text)",
         "SELECT * FROM public.enqueue_payment_outbox_batch(p_instruction_ids => $1, p_participant_ids => $2, p_idempotency_keys => $3, p_rail_types => $4, p_payloads => $5, p_traceparents => $6)";
     CLAIM = "claim_outbox_batch"
-        ("p_batch_size integer, p_worker_id text, p_lease_seconds integer, p_rails text[] DEFAULT NULL::text[], p_due_from timestamp with time zone DEFAULT NULL::timestamp with time zone")
-        -> "TABLE(outbox_id uuid, lease_token uuid, lease_expires_at timestamp with time zone, instruction_id text, participant_id text, sequence_id bigint, idempotency_key text, rail_type text, payload jsonb, attempt_count integer, must_inquire boolean, next_attempt_at timestamp with time zone, created_at timestamp with time zone, redrive_no integer, traceparent text, ordered boolean, marks_sending boolean)",
-        "SELECT * FROM public.claim_outbox_batch(p_batch_size => $1, p_worker_id => $2, p_lease_seconds => $3, p_rails => $4, p_due_from => $5)";
+        ("p_batch_size integer, p_worker_id text, p_lease_seconds integer, p_rails text[] DEFAULT NULL::text[], p_due_from timestamp with time zone DEFAULT NULL::timestamp with time zone, p_endpoints text[] DEFAULT NULL::text[]")
+        -> "TABLE(outbox_id uuid, lease_token uuid, lease_expires_at timestamp with time zone, instruction_id text, participant_id text, sequence_id bigint, idempotency_key text, rail_type text, payload jsonb, attempt_count integer, must_inquire boolean, next_attempt_at timestamp with time zone, created_at timestamp with time zone, redrive_no integer, traceparent text, ordered boolean, marks_sending boolean, rail_key uuid, endpoint text, claimed_at timestamp with time zone, asked_again boolean)",
+        "SELECT * FROM public.claim_outbox_batch(p_batch_size => $1, p_worker_id => $2, p_lease_seconds => $3, p_rails => $4, p_due_from => $5, p_endpoints => $6)";
     COMPLETE = "complete_outbox_attempt"
         ("p_outbox_id uuid, p_lease_token uuid, p_worker_id text, p_state text, p_rail_reference text DEFAULT NULL::text, p_rail_code text DEFAULT NULL::text, p_error_code text DEFAULT NULL::text, p_error_message text DEFAULT NULL::text, p_latency_ms integer DEFAULT NULL::integer, p_retry_delay_seconds integer DEFAULT NULL::integer, p_unknown boolean DEFAULT false")
         -> "TABLE(attempt_no integer, state outbox_attempt_state, parked boolean)",
@@ -74,6 +74,26 @@ calls! {
         ("p_outbox_id uuid, p_lease_token uuid, p_worker_id text")
         -> "void",
         "SELECT public.record_terminal_blocked(p_outbox_id => $1, p_lease_token => $2, p_worker_id => $3)";
+    REGISTER_ENDPOINT = "register_payment_endpoint"
+        ("p_rail_type text, p_endpoint text, p_description text")
+        -> "void",
+        "SELECT public.register_payment_endpoint(p_rail_type => $1, p_endpoint => $2, p_description => $3)";
+    RAIL_KEY = "payment_rail_key"
+        ("p_outbox_id uuid")
+        -> "uuid",
+        "SELECT public.payment_rail_key(p_outbox_id => $1)";
+    BY_RAIL_KEY = "payment_by_rail_key"
+        ("p_rail_key uuid")
+        -> "SETOF uuid",
+        "SELECT * FROM public.payment_by_rail_key(p_rail_key => $1)";
+    BEAT_WITNESS = "beat_symphony_witness"
+        ("p_witness_id uuid, p_worker_id text, p_durable boolean DEFAULT false, p_beat_no bigint DEFAULT NULL::bigint, p_beat_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_decided_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_claimed_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_loss_max_seconds integer DEFAULT 300")
+        -> "TABLE(state text, detail text, installation_id uuid, beat_no bigint, beat_at timestamp with time zone, decided_at timestamp with time zone)",
+        "SELECT * FROM public.beat_symphony_witness(p_witness_id => $1, p_worker_id => $2, p_durable => $3, p_beat_no => $4, p_beat_at => $5, p_decided_at => $6, p_claimed_at => $7, p_loss_max_seconds => $8)";
+    ACCEPT_SERVER = "accept_symphony_server"
+        ("p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_lost_since timestamp with time zone DEFAULT NULL::timestamp with time zone, p_ask_first_seconds integer DEFAULT 86400, p_dry_run boolean DEFAULT false")
+        -> "TABLE(finding text, lost_since timestamp with time zone, ask_first_until timestamp with time zone, payments_to_ask bigint, payments_to_park bigint, dry_run boolean)",
+        "SELECT * FROM public.accept_symphony_server(p_actor => $1, p_reason => $2, p_approver => $3, p_lost_since => $4, p_ask_first_seconds => $5, p_dry_run => $6)";
     PARK = "park_outbox"
         ("p_outbox_id uuid, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
         -> "TABLE(outbox_id uuid, state_before text, state_after text, dry_run boolean)",

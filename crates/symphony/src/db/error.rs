@@ -66,6 +66,12 @@ pub enum DbError {
         /// What the database said.
         message: String,
     },
+    /// P7020: the server is not the one this installation is known to run on: a failover, a restore or a copy.
+    #[error("{message}")]
+    OtherServer {
+        /// What the database said.
+        message: String,
+    },
     /// 23505 on the terminal index: the backstop held. Record it with `record_terminal_blocked`.
     #[error("a second terminal outcome was refused by the unique index")]
     TerminalBlocked,
@@ -146,6 +152,7 @@ impl DbError {
             Self::ActRefused { .. } => "P7006",
             Self::NoSuchItem { .. } => "P7007",
             Self::ApprovalMissing { .. } => "P7008",
+            Self::OtherServer { .. } => "P7020",
             Self::TerminalBlocked | Self::Integrity { .. } => "23505",
             Self::Retry { .. } => "40001",
             Self::MissingPrivilege { .. } => "42501",
@@ -226,6 +233,7 @@ fn from_server(error: &dyn DatabaseError) -> DbError {
         "P7006" => DbError::ActRefused { message },
         "P7007" => DbError::NoSuchItem { message },
         "P7008" => DbError::ApprovalMissing { message },
+        "P7020" => DbError::OtherServer { message },
         "23505" => match error.constraint() {
             Some(ONE_TERMINAL) => DbError::TerminalBlocked,
             constraint => DbError::Integrity {

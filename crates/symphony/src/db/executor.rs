@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 use sqlx::types::Json;
 
 use super::{Database, DbError, Role, RoleTransaction, calls};
-use crate::domain::{AttemptState, LeaseToken, OutboxId, Outcome};
+use crate::domain::{AttemptState, LeaseToken, OutboxId, Outcome, RailKey};
 
 /// Works items on behalf of one worker.
 #[derive(Debug, Clone)]
@@ -29,6 +29,8 @@ pub struct ClaimRequest<'a> {
     /// The watermark: look only at or after this due time. `None` is a full look. With several rails it is the
     /// smallest of the rails' last due times: each rail is claimed in its own due order.
     pub due_from: Option<DateTime<Utc>>,
+    /// Where this worker would send to, as fingerprints, one for each of `rails`.
+    pub endpoints: Option<&'a [String]>,
 }
 
 /// The proof that a worker holds an item.
@@ -44,9 +46,10 @@ pub struct Lease {
 pub type Claim = Vec<ClaimedItem>;
 
 /// One leased item, with all a rail needs.
+#[allow(clippy::struct_excessive_bools)] // the columns of the claim
 #[derive(Debug, Clone, Serialize, sqlx::FromRow)]
 pub struct ClaimedItem {
-    /// The item, and its key to the rail.
+    /// The item.
     pub outbox_id: OutboxId,
     /// The proof of the lease.
     pub lease_token: LeaseToken,
@@ -80,6 +83,14 @@ pub struct ClaimedItem {
     pub ordered: bool,
     /// While it is leased, the database takes "not marked" for "not sent": mark it before sending.
     pub marks_sending: bool,
+    /// Its key to the rail.
+    pub rail_key: RailKey,
+    /// The fingerprint of where it may have been sent, or else of where this worker sends it.
+    pub endpoint: Option<String>,
+    /// When it was claimed, by the database's clock.
+    pub claimed_at: DateTime<Utc>,
+    /// It was asked for after a loss of data: if it was sent before that, then under the same key.
+    pub asked_again: bool,
 }
 
 impl ClaimedItem {
@@ -185,17 +196,6 @@ pub struct LateOutcome {
     pub conflict: bool,
 }
 
-/// When an item may have been sent so far, by the database's clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::FromRow)]
-pub struct SendHistory {
-    /// The item.
-    pub outbox_id: OutboxId,
-    /// Seconds since it was first claimed: the rail has known its key for at most this long.
-    pub first_claim_age_seconds: i64,
-    /// Seconds since its last outcome was written: nothing was sent for at least this long.
-    pub last_outcome_age_seconds: i64,
-}
-
 /// One field of each, or nothing at all if none has it: five hundred nulls are not free to send.
 fn column<'a, T>(
     completions: &'a [Completion],
@@ -241,14 +241,19 @@ impl Executor {
         commit: impl AsyncFnOnce(RoleTransaction) -> Result<(), DbError>,
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, DbError>,
     ) -> Result<T, DbError> {
-        self.database
+        let answer = self
+            .database
             .in_time(async {
                 let mut transaction = self.database.begin(Role::Executor).await?;
                 let answer = work(transaction.connection()).await?;
                 commit(transaction).await?;
                 Ok(answer)
             })
-            .await
+            .await;
+        if matches!(answer, Err(DbError::OtherServer { .. })) {
+            self.database.news().refused.notify_one();
+        }
+        answer
     }
 
     /// Lease the next due items.
@@ -260,6 +265,7 @@ impl Executor {
                 .bind(request.lease_seconds)
                 .bind(request.rails)
                 .bind(request.due_from)
+                .bind(request.endpoints)
                 .fetch_all(connection)
                 .await?)
         })
@@ -454,19 +460,6 @@ impl Executor {
                 .await?)
         })
         .await
-    }
-
-    /// When this item may have been sent so far; `None` if it has no outcome yet.
-    pub async fn send_history(&self, item: OutboxId) -> Result<Option<SendHistory>, DbError> {
-        self.call(async |connection| Ok(sqlx::query_as(
-            "SELECT a.outbox_id,
-                    ceil(extract(epoch FROM clock_timestamp() - min(coalesce(a.claimed_at, a.completed_at))))::bigint
-                        AS first_claim_age_seconds,
-                    floor(extract(epoch FROM clock_timestamp() - max(a.completed_at)))::bigint AS last_outcome_age_seconds
-               FROM public.payment_outbox_attempts a WHERE a.outbox_id = $1 GROUP BY a.outbox_id",
-        )
-        .bind(item)
-        .fetch_optional(connection).await?)).await
     }
 
     /// Which of these leases already have an outcome of their own in the ledger: a completion whose COMMIT got

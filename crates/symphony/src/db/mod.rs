@@ -21,7 +21,9 @@ pub mod inspect;
 pub mod migrate;
 mod operator;
 pub mod privileges;
+mod sends;
 mod triggers;
+mod witness;
 
 use std::future::Future;
 use std::pin::pin;
@@ -52,7 +54,7 @@ pub use events::{
 };
 pub use executor::{
     Claim, ClaimRequest, ClaimedItem, Completion, CompletionAnswer, CompletionResult, Executor,
-    LateOutcome, Lease, RepairedItem, SendHistory, SettledAttempt,
+    LateOutcome, Lease, RepairedItem, SettledAttempt,
 };
 pub use hints::{Heard, Hints};
 pub use inbox::{ActsAs, Inbox};
@@ -62,6 +64,9 @@ pub use triggers::{
     AppLimit, ClaimedTrigger, DueTick, ReplyListener, ScriptRow, TriggerLease, TriggerOutcome,
     TriggerRecorded, TriggerState,
 };
+
+pub use sends::{SendHistory, UnknownItems};
+pub use witness::{AcceptAnswer, Beat, SERVER_RECORD, ServerRecord, ServerState};
 
 /// How long to look for the fate of a lost COMMIT before calling it unknown.
 const COMMIT_LOOKUP: Duration = Duration::from_secs(30);
@@ -136,6 +141,7 @@ pub struct Database {
     roles: RoleSource,
     call_limit: Duration,
     suspect_until: Arc<Mutex<Option<Instant>>>,
+    news: Arc<witness::ServerNews>,
 }
 
 impl Database {
@@ -163,7 +169,7 @@ impl Database {
             })
             .connect_with(options)
             .await?;
-        Ok(Self { pool, roles, call_limit: CALL_LIMIT, suspect_until })
+        Ok(Self { pool, roles, call_limit: CALL_LIMIT, suspect_until, news: Arc::default() })
     }
 
     /// The same, waiting this long for one call of a worker.
@@ -188,6 +194,11 @@ impl Database {
         Err(DbError::Unreachable {
             message: format!("no answer within {} ms", self.call_limit.as_millis()),
         })
+    }
+
+    /// What is known in this process about the server.
+    pub(crate) fn news(&self) -> &Arc<witness::ServerNews> {
+        &self.news
     }
 
     /// The pool itself, for a caller's own statements.

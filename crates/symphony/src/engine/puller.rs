@@ -145,13 +145,14 @@ pub(super) async fn pull<L: Lane>(
     let Some(group) = shared.groups.get(index) else { return };
     let mut stage = shared.stage.clone();
     let mut pacer = Pacer::new(Instant::now(), shared.settings.poll);
+    let mut decided = shared.database.news().decided.subscribe();
     loop {
         // Only the waiting is interrupted: a claim that was begun is finished, so that no lease is left behind.
         let items_max = tokio::select! {
             biased;
             _ = stage.wait_for(|stage| *stage > Stage::Running) => break,
             items_max = async {
-                wait_for_a_reason(&shared, group, &mut pacer).await;
+                wait_for_a_reason(&shared, group, &mut pacer, &mut decided).await;
                 wait_for_room(&shared, group).await
             } => items_max,
         };
@@ -161,13 +162,20 @@ pub(super) async fn pull<L: Lane>(
     group.calls.close();
 }
 
-async fn wait_for_a_reason<L: Lane>(shared: &Shared<L>, group: &GroupState, pacer: &mut Pacer) {
+async fn wait_for_a_reason<L: Lane>(
+    shared: &Shared<L>,
+    group: &GroupState,
+    pacer: &mut Pacer,
+    decided: &mut watch::Receiver<u64>,
+) {
     // A timer whose time has come still takes a millisecond to say so: too long between two full batches.
     while Instant::now() < pacer.wakes_at() {
         tokio::select! {
             biased;
             () = tokio::time::sleep_until(pacer.wakes_at().into()) => return,
             () = group.successor.notified() => pacer.successor(Instant::now()),
+            // Claims were refused until somebody decided that this server goes on.
+            Ok(()) = decided.changed() => pacer.successor(Instant::now()),
             () = nudged(shared.lane.nudge()) => pacer.successor(Instant::now()),
             () = group.hint.notified() => {
                 let before = pacer.wakes_at();

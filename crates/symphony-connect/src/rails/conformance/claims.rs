@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
-use symphony::domain::OutboxId;
+use symphony::domain::RailKey;
 use symphony::lanes::payments::rail::Verdict::{self, Accepted, Refused, Retryable, Unknown};
 use symphony::lanes::payments::rail::{Answer, Inquiry, InquiryTerms, Payment, Rail};
 use tokio::time::timeout;
@@ -267,7 +267,7 @@ impl Trial<'_> {
         let key = Uuid::new_v4();
         let sample = &self.sample.payment;
         Payment {
-            key: OutboxId(key),
+            key: RailKey(key),
             instruction_id: format!("conformance-{key}"),
             sequence_id: sample.sequence_id.saturating_add(1),
             ..sample.clone()

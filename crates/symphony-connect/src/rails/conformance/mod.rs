@@ -14,7 +14,7 @@ pub(crate) mod tests;
 
 use async_trait::async_trait;
 use serde_json::value::RawValue;
-use symphony::domain::OutboxId;
+use symphony::domain::RailKey;
 use symphony::lanes::payments::rail::{Payment, Rail};
 
 pub use report::{Claim, Outcome, Report};
@@ -24,14 +24,14 @@ pub use report::{Claim, Outcome, Report};
 pub trait Provider: Send + Sync {
     /// The next dispatch under `key` goes as `misbehaviour` says, and only that one. `false`: this provider
     /// cannot do that, and the claim is not checked.
-    async fn misbehave(&self, key: OutboxId, misbehaviour: Misbehaviour) -> bool;
+    async fn misbehave(&self, key: RailKey, misbehaviour: Misbehaviour) -> bool;
 
     /// How often money moved under `key`, ever.
-    async fn executions(&self, key: OutboxId) -> u64;
+    async fn executions(&self, key: RailKey) -> u64;
 
     /// Forget that `key` was ever seen, as after its lifetime, but not how often it was executed. `false`: this
     /// provider cannot forget.
-    async fn forget(&self, key: OutboxId) -> bool;
+    async fn forget(&self, key: RailKey) -> bool;
 
     /// How many requests arrived, of whatever kind. `None`: it does not count.
     async fn requests(&self) -> Option<u64> {

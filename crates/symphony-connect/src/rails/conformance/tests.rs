@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::value::RawValue;
-use symphony::domain::OutboxId;
+use symphony::domain::{OutboxId, RailKey};
 use symphony::lanes::payments::rail::{
-    Answer, Inquiry, InquiryTerms, Payment, Rail, Terms, Verdict,
+    Answer, Endpoint, Inquiry, InquiryTerms, Payment, Rail, Terms, Verdict,
 };
 use symphony::money::{Amount, Defect};
 
@@ -37,10 +37,10 @@ enum Lie {
 struct Bank {
     lie: Lie,
     terms: Terms,
-    armed: Mutex<HashMap<OutboxId, Misbehaviour>>,
-    known: Mutex<HashMap<OutboxId, bool>>,
-    executions: Mutex<HashMap<OutboxId, u64>>,
-    remembered: Mutex<HashMap<OutboxId, bool>>,
+    armed: Mutex<HashMap<RailKey, Misbehaviour>>,
+    known: Mutex<HashMap<RailKey, bool>>,
+    executions: Mutex<HashMap<RailKey, u64>>,
+    remembered: Mutex<HashMap<RailKey, bool>>,
     requests: AtomicU64,
 }
 
@@ -49,6 +49,7 @@ impl Bank {
         Self {
             lie,
             terms: Terms {
+                endpoint: Endpoint::new("test", "bank", "", ""),
                 timeout: Duration::from_millis(20),
                 inquiry_timeout: Duration::from_millis(20),
                 key_lifetime: Some(Duration::from_hours(1)),
@@ -62,7 +63,7 @@ impl Bank {
         }
     }
 
-    fn execute(&self, key: OutboxId) {
+    fn execute(&self, key: RailKey) {
         if self.known.lock().unwrap().insert(key, true).is_none()
             || self.lie == Lie::RetriesByItself
         {
@@ -153,16 +154,16 @@ impl Rail for Bank {
 
 #[async_trait]
 impl Provider for Bank {
-    async fn misbehave(&self, key: OutboxId, misbehaviour: Misbehaviour) -> bool {
+    async fn misbehave(&self, key: RailKey, misbehaviour: Misbehaviour) -> bool {
         self.armed.lock().unwrap().insert(key, misbehaviour);
         true
     }
 
-    async fn executions(&self, key: OutboxId) -> u64 {
+    async fn executions(&self, key: RailKey) -> u64 {
         self.executions.lock().unwrap().get(&key).copied().unwrap_or(0)
     }
 
-    async fn forget(&self, key: OutboxId) -> bool {
+    async fn forget(&self, key: RailKey) -> bool {
         self.known.lock().unwrap().remove(&key);
         true
     }
@@ -181,7 +182,8 @@ pub(crate) fn sample() -> Sample {
     };
     Sample {
         payment: Payment {
-            key: OutboxId(uuid::Uuid::nil()),
+            key: RailKey(uuid::Uuid::nil()),
+            outbox_id: OutboxId(uuid::Uuid::nil()),
             instruction_id: "instruction".to_owned(),
             participant_id: "participant".to_owned(),
             sequence_id: 1,

@@ -29,6 +29,9 @@ pub struct HttpRailSettings {
     pub url: String,
     /// Where one can ask with GET what became of a payment; `{key}` stands for its key. Default: one cannot.
     pub inquiry_url: Option<String>,
+    /// Which account or contract of yours at the provider pays, in words of your own. It tells two endpoints of one address
+    /// apart and is written down beside every send; no secret. Default: none.
+    pub account: String,
     /// The limit on one dispatch, connecting included. Default 30,000.
     pub timeout_ms: u64,
     /// The limit on one inquiry, connecting included. Default 10,000.
@@ -95,6 +98,7 @@ impl Default for HttpRailSettings {
         Self {
             url: String::new(),
             inquiry_url: None,
+            account: String::new(),
             timeout_ms: 30_000,
             inquiry_timeout_ms: 10_000,
             connect_timeout_ms: None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hyper::HeaderMap;
 use hyper::header::{ACCEPT, HeaderName, HeaderValue, USER_AGENT};
-use symphony::lanes::payments::rail::{InquiryTerms, Terms};
+use symphony::lanes::payments::rail::{self, InquiryTerms, Terms};
 use symphony::money::DestinationRule;
 
 use super::pointer::Pointer;
@@ -75,6 +75,7 @@ pub(super) fn rail(
 
 fn terms(settings: &HttpRailSettings) -> Terms {
     Terms {
+        endpoint: endpoint(settings),
         timeout: milliseconds(settings.timeout_ms),
         inquiry_timeout: milliseconds(settings.inquiry_timeout_ms),
         key_lifetime: settings.key_lifetime_seconds.map(Duration::from_secs),
@@ -86,6 +87,13 @@ fn terms(settings: &HttpRailSettings) -> Terms {
             (Some(_), _, _) => InquiryTerms::NotFoundProvesNothing,
         },
     }
+}
+
+/// What follows the `?` of a URL may hold a secret, and secrets change while the endpoint stays.
+fn endpoint(settings: &HttpRailSettings) -> rail::Endpoint {
+    let place = |url: &str| url.split('?').next().unwrap_or_default().to_owned();
+    let inquiry = settings.inquiry_url.as_deref().map(place).unwrap_or_default();
+    rail::Endpoint::new("http", &place(&settings.url), &inquiry, &settings.account)
 }
 
 fn headers(

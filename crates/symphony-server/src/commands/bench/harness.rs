@@ -285,6 +285,7 @@ impl Run<'_> {
         self.fill(rail, "blocked", behind + 1, 1).await?;
         let executor = self.database().await?.executor();
         let request = ClaimRequest {
+            endpoints: None,
             worker_id: "bench",
             batch_size: 1,
             lease_seconds: 60,

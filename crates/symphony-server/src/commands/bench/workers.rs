@@ -13,7 +13,9 @@ use symphony::db::{Database, RoleSource};
 use symphony::domain::{Payload, PaymentRequest};
 use symphony::engine::gate::BreakerSettings;
 use symphony::engine::{self, Engine, EngineSettings, LaneMetrics, Points, Start};
-use symphony::lanes::payments::rail::{Answer, Inquiry, InquiryTerms, Payment, Rail, Terms};
+use symphony::lanes::payments::rail::{
+    Answer, Endpoint, Inquiry, InquiryTerms, Payment, Rail, Terms,
+};
 use symphony::lanes::payments::{PaymentLane, RailSetup};
 use symphony::money::Defect;
 use symphony_connect::rails::http::{HttpRail, HttpRailSettings};
@@ -136,6 +138,7 @@ impl NullRail {
     fn new() -> Self {
         Self {
             terms: Terms {
+                endpoint: Endpoint::new("null", "nowhere", "", ""),
                 timeout: Duration::from_secs(1),
                 inquiry_timeout: Duration::from_secs(1),
                 key_lifetime: Some(Duration::from_hours(24)),
@@ -171,6 +174,7 @@ impl Rail for NullRail {
 
 fn setup(rail: impl Rail, concurrency_max: usize) -> RailSetup {
     RailSetup {
+        previous: Vec::new(),
         name: RAIL.to_owned(),
         rail: Arc::new(rail),
         concurrency_max,
@@ -314,6 +318,7 @@ async fn recovery(run: &Run<'_>) -> Result<Timing, Failure> {
     run.fill(RAIL, "lost", 500, 100).await?;
     let database = connect(run).await?;
     let lost = symphony::db::ClaimRequest {
+        endpoints: None,
         worker_id: "lost",
         batch_size: 500,
         lease_seconds: i32::try_from(RECOVERY_LEASE.as_secs()).unwrap_or(i32::MAX),

@@ -51,11 +51,12 @@ pub(super) fn compare(
     for execution in banks.iter().flat_map(Record::executions) {
         executions.entry(&execution.key).or_default().push(execution);
     }
-    let known: BTreeSet<&str> = items.iter().map(|item| item.key.as_str()).collect();
+    let known: BTreeSet<&str> = items.iter().map(|item| item.outbox_id.as_str()).collect();
+    let keys: BTreeSet<&str> = items.iter().map(|item| item.key.as_str()).collect();
     let mut figures = Figures {
-        never_asked: count(executions.keys().filter(|key| !known.contains(*key)))
-            + count(known.iter().filter(|key| !accepted.contains(**key))),
-        lost: count(accepted.iter().filter(|key| !known.contains(key.as_str()))),
+        never_asked: count(executions.keys().filter(|key| !keys.contains(*key)))
+            + count(known.iter().filter(|id| !accepted.contains(**id))),
+        lost: count(accepted.iter().filter(|id| !known.contains(id.as_str()))),
         order_inversions: order_inversions(items, banks, ordered_rail),
         gaps: gaps(items),
         ..Figures::default()

@@ -12,6 +12,7 @@ use super::ledger::Item;
 
 fn dispatched(key: &str, sequence_id: i64, reference: &str) -> Item {
     Item {
+        outbox_id: key.to_owned(),
         key: key.to_owned(),
         instruction_id: format!("invoice-{key}"),
         participant_id: "acme".to_owned(),

@@ -37,7 +37,8 @@ pub(super) struct Held {
 /// One payment with its ends, as the judge wants it.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub(super) struct Item {
-    /// The outbox id, which is the key the bank knows.
+    pub(super) outbox_id: String,
+    /// The key the bank knows.
     pub(super) key: String,
     pub(super) instruction_id: String,
     pub(super) participant_id: String,
@@ -99,7 +100,7 @@ pub(super) async fn held_by(
 pub(super) async fn items(database: &Database, killed: u32) -> Result<Vec<Item>, Failure> {
     let mut transaction = database.begin(Role::Auditor).await?;
     Ok(sqlx::query_as(
-        "SELECT i.outbox_id::text AS key, i.instruction_id, i.participant_id, i.rail_type, i.sequence_id, \
+        "SELECT i.outbox_id::text, public.payment_rail_key(i.outbox_id)::text AS key, i.instruction_id, i.participant_id, i.rail_type, i.sequence_id, \
                 origin.sequence_id AS place, \
                 (i.payload->'amount'->>'value') || ' ' || (i.payload->'amount'->>'currency') AS amount, \
                 EXISTS (SELECT FROM public.payment_outbox_pending p WHERE p.outbox_id = i.outbox_id) AS pending, \

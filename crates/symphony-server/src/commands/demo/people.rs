@@ -110,7 +110,7 @@ async fn settle(
     story.tell(Tone::Bad, "parked", &format!("{name}: {why}: for a person to settle"))?;
     // Time to read the line, and to look into the banks' statements.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let key = item.outbox_id.to_string();
+    let key = database.auditor().rail_key(item.outbox_id).await?.to_string();
     let mut found = None;
     for bank in banks {
         let record = bank.record().map_err(|error| Failure::new(error.to_string()))?;

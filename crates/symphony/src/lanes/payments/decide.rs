@@ -28,12 +28,17 @@ pub(crate) enum Step {
 pub(crate) struct Ages {
     pub(crate) key_at_most: Duration,
     pub(crate) quiet_at_least: Duration,
+    /// The ledger has outcomes of it.
+    pub(crate) outcomes: bool,
 }
 
-/// The first step with a claimed item.
-pub(crate) fn first_step(must_inquire: bool, terms: &Terms, ages: Ages) -> Step {
+/// The first step with a claimed item. `asked_again`: it was asked for after a loss of data, so that all that may have
+/// been sent before went out under the same key: a rail that surely remembers it need not be asked.
+pub(crate) fn first_step(must_inquire: bool, asked_again: bool, terms: &Terms, ages: Ages) -> Step {
     if !must_inquire {
         Step::Send
+    } else if asked_again && !ages.outcomes && is_remembered(terms, ages) {
+        Step::Resend
     } else if terms.inquiry == InquiryTerms::Impossible {
         send_again(terms, ages, false)
     } else {
@@ -58,10 +63,7 @@ pub(crate) fn after_inquiry(inquiry: Inquiry, terms: &Terms, ages: Ages) -> Step
 fn send_again(terms: &Terms, ages: Ages, not_found: bool) -> Step {
     let settled = matches!(terms.inquiry, InquiryTerms::NotFoundIsFinalAfter(settle)
         if not_found && ages.quiet_at_least >= settle);
-    // The key must still be remembered when the request arrives, at the end of its time at the latest.
-    if !settled
-        && terms.key_lifetime.is_some_and(|lifetime| ages.key_at_most + terms.timeout < lifetime)
-    {
+    if !settled && is_remembered(terms, ages) {
         return Step::Resend;
     }
     match terms.inquiry {
@@ -79,6 +81,24 @@ fn send_again(terms: &Terms, ages: Ages, not_found: bool) -> Step {
         InquiryTerms::Impossible => {
             Step::Park("it may have been sent, and the rail can neither deduplicate nor be asked")
         }
+    }
+}
+
+/// The key must still be remembered when the request arrives, at the end of its time at the latest.
+fn is_remembered(terms: &Terms, ages: Ages) -> bool {
+    terms.key_lifetime.is_some_and(|lifetime| ages.key_at_most + terms.timeout < lifetime)
+}
+
+/// What an endpoint that is only asked, and never sent to, knows of a payment; `None` if it does not know it.
+pub(crate) fn known_elsewhere(inquiry: Inquiry) -> Option<Answer> {
+    match inquiry {
+        Inquiry::Found(answer) => match answer.verdict {
+            Verdict::Accepted | Verdict::Refused | Verdict::Unknown => Some(answer),
+            // It may be sent again there, but it will not be.
+            Verdict::Retryable => None,
+        },
+        Inquiry::NotFound => None,
+        Inquiry::Unclear(answer) => Some(Answer { verdict: Verdict::Unknown, ..answer }),
     }
 }
 
@@ -115,10 +135,12 @@ pub fn needs_marks(terms: &Terms) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lanes::payments::rail::Endpoint;
     use InquiryTerms::{Impossible, NotFoundIsFinalAfter, NotFoundProvesNothing};
 
     fn terms(key_lifetime_seconds: Option<u64>, inquiry: InquiryTerms) -> Terms {
         Terms {
+            endpoint: Endpoint::new("test", "bank", "", ""),
             timeout: Duration::from_secs(30),
             inquiry_timeout: Duration::from_secs(10),
             key_lifetime: key_lifetime_seconds.map(Duration::from_secs),
@@ -130,6 +152,7 @@ mod tests {
         Ages {
             key_at_most: Duration::from_secs(key_at_most),
             quiet_at_least: Duration::from_secs(quiet_at_least),
+            outcomes: true,
         }
     }
 
@@ -164,7 +187,7 @@ mod tests {
         ] {
             let terms = terms(lifetime, inquiry);
             assert_eq!(
-                word(&first_step(must_inquire, &terms, ages(key_age, 0))),
+                word(&first_step(must_inquire, false, &terms, ages(key_age, 0))),
                 step,
                 "{terms:?} key {key_age}"
             );
@@ -194,6 +217,22 @@ mod tests {
                 step,
                 "{terms:?} key {key_age} quiet {quiet}"
             );
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_again_after_a_loss_is_sent_unasked_only_under_a_key_that_is_surely_remembered()
+     {
+        //  key lifetime | outcomes | key age | first step
+        for (lifetime, outcomes, key_age, step) in [
+            (Some(3_600), false, 10, "resend"),
+            (Some(3_600), true, 10, "inquire"),
+            (Some(3_600), false, 3_570, "inquire"),
+            (None, false, 10, "inquire"),
+        ] {
+            let terms = terms(lifetime, NotFoundProvesNothing);
+            let ages = Ages { outcomes, ..ages(key_age, 0) };
+            assert_eq!(word(&first_step(true, true, &terms, ages)), step, "{terms:?} {ages:?}");
         }
     }
 

@@ -21,7 +21,7 @@ use crate::engine::{
 use crate::money::{self, Defect};
 pub use decide::needs_marks;
 use decide::{Ages, Step};
-use rail::{Answer, Inquiry, Payment, Rail, Terms, Verdict};
+use rail::{Answer, Inquiry, InquiryTerms, Payment, Rail, Terms, Verdict};
 
 /// The longest pause a rail may ask for; the database takes no longer one.
 const RETRY_AFTER_MAX: Duration = Duration::from_hours(7 * 24);
@@ -32,6 +32,8 @@ pub struct RailSetup {
     pub name: String,
     /// The rail.
     pub rail: Arc<dyn Rail>,
+    /// What its name stood for before: asked what became of payments sent there, never sent to.
+    pub previous: Vec<Arc<dyn Rail>>,
     /// At most this many calls at once.
     pub concurrency_max: usize,
     /// Calls per second.
@@ -41,6 +43,13 @@ pub struct RailSetup {
 }
 
 impl RailSetup {
+    /// The earlier rail with this endpoint.
+    fn previous_at(&self, fingerprint: &str) -> Option<&dyn Rail> {
+        let found =
+            self.previous.iter().find(|rail| rail.terms().endpoint.fingerprint() == fingerprint);
+        found.map(AsRef::as_ref)
+    }
+
     /// Its bounds, as the engine takes them.
     pub fn group(&self) -> Group {
         Group {
@@ -66,6 +75,8 @@ pub struct PaymentLane {
     executor: Executor,
     worker_id: String,
     rails: BTreeMap<String, RailSetup>,
+    /// Where each rail sends to, as claims are told.
+    endpoints: BTreeMap<String, [String; 1]>,
 }
 
 /// How one dispatch ended.
@@ -80,27 +91,47 @@ pub struct Done {
 impl PaymentLane {
     /// Work these rails, as this worker.
     pub fn new(executor: Executor, worker_id: String, rails: Vec<RailSetup>) -> Self {
+        let fingerprint = |rail: &RailSetup| rail.rail.terms().endpoint.fingerprint().to_owned();
+        let endpoints = rails.iter().map(|rail| (rail.name.clone(), [fingerprint(rail)])).collect();
         let rails = rails.into_iter().map(|rail| (rail.name.clone(), rail)).collect();
-        Self { executor, worker_id, rails }
+        Self { executor, worker_id, rails, endpoints }
     }
 
     /// Carry one out; the answer, and whether it goes to a person.
     async fn carry_out(
         &self,
         item: &ClaimedItem,
-        rail: &dyn Rail,
+        setup: &RailSetup,
         hold: &Hold,
     ) -> Result<(Answer, bool), Unsent> {
+        let rail = setup.rail.as_ref();
         let terms = rail.terms();
         let payment = match payment(item) {
             Ok(payment) => payment,
             Err(defect) => return Ok(invalid(&defect, item.must_inquire)),
         };
+        let elsewhere = item
+            .endpoint
+            .as_deref()
+            .filter(|sent_to| item.must_inquire && *sent_to != terms.endpoint.fingerprint());
+        if let Some(sent_to) = elsewhere {
+            return Ok(settle_elsewhere(setup.previous_at(sent_to), &payment).await);
+        }
         let ages = if item.must_inquire { self.ages(item).await? } else { Ages::unsent() };
-        let mut step = decide::first_step(item.must_inquire, terms, ages);
+        let mut step = decide::first_step(item.must_inquire, item.asked_again, terms, ages);
         if step == Step::Inquire {
-            let inquiry = inquire(rail, terms, &payment).await;
+            let inquiry = inquire(rail, &payment).await;
             step = decide::after_inquiry(inquiry, terms, ages);
+        }
+        // Nobody knows where it was sent, if it was: every endpoint its rail has had is asked.
+        let nowhere = item.must_inquire && item.endpoint.is_none();
+        if nowhere && matches!(step, Step::Send | Step::Resend) {
+            for earlier in &setup.previous {
+                let inquiry = inquire(earlier.as_ref(), &payment).await;
+                if let Some(answer) = decide::known_elsewhere(inquiry) {
+                    return Ok((answer, false));
+                }
+            }
         }
         match step {
             Step::Send => self.send(item, rail, terms, &payment, hold).await,
@@ -179,9 +210,14 @@ impl PaymentLane {
             Ok(Some(history)) => Ok(Ages {
                 key_at_most: seconds(history.first_claim_age_seconds),
                 quiet_at_least: seconds(history.last_outcome_age_seconds),
+                outcomes: history.outcomes > 0,
             }),
             // Nothing on record: the most careful assumption.
-            Ok(None) => Ok(Ages { key_at_most: Duration::MAX / 2, quiet_at_least: Duration::ZERO }),
+            Ok(None) => Ok(Ages {
+                key_at_most: Duration::MAX / 2,
+                quiet_at_least: Duration::ZERO,
+                outcomes: true,
+            }),
             Err(error) => {
                 tracing::warn!(outbox_id = %item.outbox_id, code = error.code(), %error, "its history could not be read");
                 Err(Unsent::Undecided)
@@ -192,7 +228,7 @@ impl PaymentLane {
 
 impl Ages {
     fn unsent() -> Self {
-        Self { key_at_most: Duration::ZERO, quiet_at_least: Duration::ZERO }
+        Self { key_at_most: Duration::ZERO, quiet_at_least: Duration::ZERO, outcomes: false }
     }
 }
 
@@ -202,7 +238,8 @@ fn seconds(count: i64) -> Duration {
 
 fn payment(item: &ClaimedItem) -> Result<Payment, Defect> {
     Ok(Payment {
-        key: item.outbox_id,
+        key: item.rail_key,
+        outbox_id: item.outbox_id,
         instruction_id: item.instruction_id.clone(),
         participant_id: item.participant_id.clone(),
         sequence_id: item.sequence_id,
@@ -213,7 +250,38 @@ fn payment(item: &ClaimedItem) -> Result<Payment, Defect> {
     })
 }
 
-async fn inquire(rail: &dyn Rail, terms: &Terms, payment: &Payment) -> Inquiry {
+/// What may have been sent to an endpoint that the rail's name no longer stands for is asked about there, and never sent
+/// to another one by itself.
+async fn settle_elsewhere(earlier: Option<&dyn Rail>, payment: &Payment) -> (Answer, bool) {
+    let Some(earlier) = earlier else {
+        return (
+            cannot_tell(
+                "it may have been sent to an endpoint that is no longer configured: add it as a `previous` section of \
+                 its rail, or find out there",
+            ),
+            true,
+        );
+    };
+    if earlier.terms().inquiry == InquiryTerms::Impossible {
+        return (
+            cannot_tell("it may have been sent to an earlier endpoint, which cannot be asked"),
+            true,
+        );
+    }
+    match decide::known_elsewhere(inquire(earlier, payment).await) {
+        Some(answer) => (answer, false),
+        None => (
+            cannot_tell(
+                "the earlier endpoint it may have been sent to does not know it; resolve it as retry to send it to the \
+                 present one",
+            ),
+            true,
+        ),
+    }
+}
+
+async fn inquire(rail: &dyn Rail, payment: &Payment) -> Inquiry {
+    let terms = rail.terms();
     match tokio::time::timeout(terms.inquiry_timeout, rail.inquire(payment)).await {
         Ok(inquiry) => inquiry,
         Err(_) => Inquiry::Unclear(Answer::trouble(
@@ -320,9 +388,13 @@ impl Lane for PaymentLane {
             lease_seconds: i32::try_from(ask.lease.as_secs()).unwrap_or(i32::MAX),
             rails: Some(&rails),
             due_from: ask.due_from,
+            endpoints: self.endpoints.get(ask.group).map(<[String; 1]>::as_slice),
         };
         let works = self.executor.claim(&request).await?;
         let through = works.last().map(|item| item.next_attempt_at);
+        if let Some(item) = works.last() {
+            self.executor.claimed(item.claimed_at);
+        }
         Ok(Claimed { works, through })
     }
 
@@ -331,7 +403,7 @@ impl Lane for PaymentLane {
             return Dispatched::Unsent(Unsent::Undecided);
         };
         let started = Instant::now();
-        match self.carry_out(item, setup.rail.as_ref(), hold).await {
+        match self.carry_out(item, setup, hold).await {
             Ok((answer, park)) => {
                 let trouble = answer.trouble;
                 if answer.verdict == Verdict::Unknown {

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
 
-use crate::domain::OutboxId;
+use crate::domain::{OutboxId, RailKey};
 use crate::money::{Amount, Defect};
 
 /// Moves money, or says that it did not.
@@ -30,9 +31,58 @@ pub trait Rail: Send + Sync + 'static {
     async fn inquire(&self, payment: &Payment) -> Inquiry;
 }
 
+/// Who is paid through and asked: kind, address, inquiry address and account.
+///
+/// A rail's name may come to stand for another endpoint. What may have been sent to one is asked about there, and
+/// never sent to another by itself: two banks do not know each other's keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    fingerprint: String,
+    description: String,
+}
+
+impl Endpoint {
+    /// Two endpoints are the same if all four are. None of them may hold a secret.
+    pub fn new(kind: &str, address: &str, inquiry_address: &str, account: &str) -> Self {
+        let mut hasher = Sha256::new();
+        for part in [kind, address, inquiry_address, account] {
+            hasher.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            hasher.update(part.as_bytes());
+        }
+        let digest = hasher.finalize();
+        let mut fingerprint = String::new();
+        for byte in digest.iter().take(8) {
+            fingerprint.push_str(&format!("{byte:02x}"));
+        }
+        let mut description = format!("{kind} {address}");
+        for (name, part) in [("inquiry", inquiry_address), ("account", account)] {
+            if !part.is_empty() {
+                description.push_str(&format!(", {name} {part}"));
+            }
+        }
+        description = description.chars().take(Self::DESCRIPTION_CHARACTERS_MAX).collect();
+        Self { fingerprint, description }
+    }
+
+    /// The database takes no longer one.
+    const DESCRIPTION_CHARACTERS_MAX: usize = 2_000;
+
+    /// Its short name in the ledger.
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// In words.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+}
+
 /// What a rail promises, and how long calls may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Terms {
+    /// What the rail's name stands for at present.
+    pub endpoint: Endpoint,
     /// The hard limit on one dispatch.
     pub timeout: Duration,
     /// The hard limit on one inquiry.
@@ -58,8 +108,10 @@ pub enum InquiryTerms {
 /// One payment, as a rail sees it.
 #[derive(Debug, Clone)]
 pub struct Payment {
-    /// The rail's idempotency key: the same on every try.
-    pub key: OutboxId,
+    /// The rail's idempotency key: the same on every try, and after every loss of the row.
+    pub key: RailKey,
+    /// The item, for logs: not a key, it is another one if the row is lost and asked for again.
+    pub outbox_id: OutboxId,
     /// The business instruction.
     pub instruction_id: String,
     /// Whose stream.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use symphony::domain::OutboxId;
+use symphony::domain::RailKey;
 use symphony::money::DestinationRule;
 
 use super::server::{Reaction, Received, Server, json, response};
@@ -13,13 +13,13 @@ use crate::rails::http::{HttpRail, HttpRailSettings};
 
 #[derive(Default)]
 struct Books {
-    armed: HashMap<OutboxId, Misbehaviour>,
-    known: HashMap<OutboxId, String>,
-    executions: HashMap<OutboxId, u64>,
+    armed: HashMap<RailKey, Misbehaviour>,
+    known: HashMap<RailKey, String>,
+    executions: HashMap<RailKey, u64>,
 }
 
 impl Books {
-    fn execute(&mut self, key: OutboxId) -> String {
+    fn execute(&mut self, key: RailKey) -> String {
         if let Some(answer) = self.known.get(&key) {
             return answer.clone();
         }
@@ -31,13 +31,13 @@ impl Books {
 
     fn react(&mut self, request: &Received) -> Reaction {
         if request.method == "GET" {
-            let key: OutboxId = request.target.rsplit('/').next().unwrap().parse().unwrap();
+            let key: RailKey = request.target.rsplit('/').next().unwrap().parse().unwrap();
             return Reaction::Answer(match self.known.get(&key) {
                 Some(answer) => json(200, answer),
                 None => json(404, r#"{"code": "NO_SUCH_PAYMENT"}"#),
             });
         }
-        let key: OutboxId = request.headers["idempotency-key"].parse().unwrap();
+        let key: RailKey = request.headers["idempotency-key"].parse().unwrap();
         match self.armed.remove(&key) {
             None => Reaction::Answer(json(201, &self.execute(key))),
             Some(Misbehaviour::Refuse) => Reaction::Answer(json(422, r#"{"code": "AC04"}"#)),
@@ -79,16 +79,16 @@ impl TestProvider {
 
 #[async_trait]
 impl Provider for TestProvider {
-    async fn misbehave(&self, key: OutboxId, misbehaviour: Misbehaviour) -> bool {
+    async fn misbehave(&self, key: RailKey, misbehaviour: Misbehaviour) -> bool {
         self.books.lock().unwrap().armed.insert(key, misbehaviour);
         true
     }
 
-    async fn executions(&self, key: OutboxId) -> u64 {
+    async fn executions(&self, key: RailKey) -> u64 {
         self.books.lock().unwrap().executions.get(&key).copied().unwrap_or(0)
     }
 
-    async fn forget(&self, key: OutboxId) -> bool {
+    async fn forget(&self, key: RailKey) -> bool {
         self.books.lock().unwrap().known.remove(&key);
         true
     }

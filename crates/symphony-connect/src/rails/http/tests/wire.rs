@@ -7,7 +7,7 @@ use chrono::Utc;
 use hyper::Method;
 use hyper::body::Bytes;
 use serde_json::value::RawValue;
-use symphony::domain::OutboxId;
+use symphony::domain::RailKey;
 use symphony::lanes::payments::rail::{Answer, Inquiry, Payment, Rail as _, Verdict};
 use symphony::money::DestinationRule;
 use tokio::net::TcpListener;
@@ -40,7 +40,7 @@ fn rail(settings: &HttpRailSettings) -> HttpRail {
 }
 
 fn payment() -> Payment {
-    Payment { key: OutboxId(uuid::Uuid::new_v4()), ..sample().payment }
+    Payment { key: RailKey(uuid::Uuid::new_v4()), ..sample().payment }
 }
 
 type React = Box<dyn Fn() -> Reaction + Send + Sync>;

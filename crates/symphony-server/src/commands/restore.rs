@@ -1,0 +1,113 @@
+//! `symphony restore`: is this the server the installation is known to run on, and if not, go on all the same.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+use symphony::db::{AcceptAnswer, ServerRecord};
+use symphony::domain::Act;
+
+use super::acts::{self, Verb};
+use crate::cli::{AcceptServer, Global, Restore};
+use crate::output::{self, Failure};
+
+const ACCEPT: Verb = Verb { would: "accept", done: "accepted" };
+
+pub(super) async fn run(global: &Global, what: &Restore) -> Result<ExitCode, Failure> {
+    match what {
+        Restore::Check => check(global).await,
+        Restore::Accept(options) => accept(global, options).await,
+    }
+}
+
+/// What `restore check` answers with.
+#[derive(Serialize)]
+struct Checked {
+    #[serde(flatten)]
+    server: ServerRecord,
+    /// Why nothing is dispatched; null if work goes on.
+    finding: Option<String>,
+    /// What accepting it would change.
+    accepting: Option<AcceptAnswer>,
+}
+
+async fn check(global: &Global) -> Result<ExitCode, Failure> {
+    acts::as_operator(global, async |operator| {
+        let server = operator.reader().server().await?;
+        let finding = server.trouble();
+        let accepting = match &finding {
+            None => None,
+            Some(_) => {
+                let act = Act {
+                    actor: "restore check".to_owned(),
+                    reason: "dry run".to_owned(),
+                    approver: Some("nobody, it is a dry run".to_owned()),
+                    dry_run: true,
+                };
+                Some(operator.accept_server(&act, None, 86_400).await?)
+            }
+        };
+        let checked = Checked { server, finding, accepting };
+        if global.json {
+            output::json(&checked)?;
+        } else {
+            output::print(&in_words(&checked))?;
+        }
+        Ok(if checked.finding.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    })
+    .await
+}
+
+fn in_words(checked: &Checked) -> String {
+    let server = &checked.server;
+    let timeline =
+        server.live_timeline.map_or("none, it is a standby".to_owned(), |live| live.to_string());
+    let mut text = format!(
+        "installation  {}\non record     system identifier {}, timeline {}\nthis server   system identifier {}, timeline {timeline}\n",
+        server.installation_id,
+        server.system_identifier,
+        server.timeline,
+        server.live_system_identifier,
+    );
+    match (&checked.finding, &checked.accepting) {
+        (Some(finding), Some(answer)) => {
+            text.push_str(&format!("\nNothing is dispatched here: {finding}.\n\n"));
+            text.push_str(&consequences(answer));
+            text.push_str("\nGo on with: symphony restore accept --reason '…' --yes\n");
+        }
+        _ => text
+            .push_str("\nThis is the server the installation is known to run on: work goes on.\n"),
+    }
+    if let (Some(since), Some(until)) = (server.lost_since, server.ask_first_until) {
+        text.push_str(&format!(
+            "Payments asked for before {until} are inquired after first: what was sent after {since} may be missing here.\n"
+        ));
+    }
+    text
+}
+
+fn consequences(answer: &AcceptAnswer) -> String {
+    format!(
+        "What happened after {} may be missing here.\n{} pending payments: their rails will be asked before anything is sent.\n\
+         {} pending payments are on rails that can neither deduplicate nor be asked: each will be parked for a person.\n\
+         New payments are asked about first until {}. Events are published again under their own ids.\n",
+        answer.lost_since, answer.payments_to_ask, answer.payments_to_park, answer.ask_first_until
+    )
+}
+
+async fn accept(global: &Global, options: &AcceptServer) -> Result<ExitCode, Failure> {
+    let act = acts::act_of(&options.act, options.approver.as_ref())?;
+    acts::as_operator(global, async |operator| {
+        let answer = operator
+            .accept_server(&act, options.lost_since, options.ask_first_for)
+            .await
+            .map_err(|error| {
+                acts::in_options(error).reworded(&[
+                    ("p_lost_since", "--lost-since"),
+                    ("p_ask_first_seconds", "--ask-first-for"),
+                ])
+            })?;
+        let becomes = format!("{}\n{}", answer.finding, consequences(&answer).trim_end());
+        acts::tell(global, &ACCEPT, answer.dry_run, &answer, "this server", &becomes)
+    })
+    .await
+}

@@ -1,0 +1,80 @@
+//! What a worker asks about earlier sends: when they may have happened, and where they went.
+
+use super::{DbError, Executor, calls};
+use crate::domain::OutboxId;
+
+/// When an item may have been sent so far, by the database's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::FromRow)]
+pub struct SendHistory {
+    /// Outcomes in the ledger.
+    pub outcomes: i64,
+    /// Seconds since it may first have been sent: the rail has known its key for at most this long.
+    pub first_claim_age_seconds: i64,
+    /// Seconds since its last outcome was written: nothing was sent for at least this long.
+    pub last_outcome_age_seconds: i64,
+}
+
+/// Items that may have been sent to one endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct UnknownItems {
+    /// Its fingerprint; `None` where nobody knows it.
+    pub endpoint: Option<String>,
+    /// In words.
+    pub description: Option<String>,
+    /// How many, parked ones included.
+    pub items: i64,
+    /// Of these, how many wait for a person.
+    pub parked: i64,
+}
+
+impl Executor {
+    /// When this item may have been sent so far; `None` if it has no outcome yet.
+    pub async fn send_history(&self, item: OutboxId) -> Result<Option<SendHistory>, DbError> {
+        self.call(async |connection| Ok(sqlx::query_as(
+            // Without a ledger row it may still have been sent in a life of this database that was lost.
+            "SELECT h.outcomes,
+                    ceil(extract(epoch FROM clock_timestamp() - h.first_at))::bigint AS first_claim_age_seconds,
+                    floor(extract(epoch FROM clock_timestamp() - h.last_at))::bigint AS last_outcome_age_seconds
+               FROM (SELECT count(a.outbox_id) AS outcomes,
+                            LEAST(min(coalesce(a.claimed_at, a.completed_at)), min(s.lost_since)) AS first_at,
+                            GREATEST(max(a.completed_at), min(s.decided_at) FILTER (WHERE s.lost_since IS NOT NULL)) AS last_at
+                       FROM public.payment_outbox_instructions i
+                       LEFT JOIN public.symphony_installation s ON i.created_at < s.ask_first_until
+                       LEFT JOIN public.payment_outbox_attempts a ON a.outbox_id = i.outbox_id
+                      WHERE i.outbox_id = $1) h
+              WHERE h.first_at IS NOT NULL",
+        )
+        .bind(item)
+        .fetch_optional(connection).await?)).await
+    }
+
+    /// Say in words what a fingerprint stands for.
+    pub async fn register_endpoint(
+        &self,
+        rail: &str,
+        fingerprint: &str,
+        description: &str,
+    ) -> Result<(), DbError> {
+        self.call(async |connection| {
+            sqlx::query(calls::REGISTER_ENDPOINT.sql)
+                .bind(rail)
+                .bind(fingerprint)
+                .bind(description)
+                .execute(connection)
+                .await?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// What may have been sent on a rail, and where.
+    pub async fn unknown_by_endpoint(&self, rail: &str) -> Result<Vec<UnknownItems>, DbError> {
+        self.call(async |connection| Ok(sqlx::query_as(
+            "SELECT p.endpoint, e.description, count(*) AS items, count(*) FILTER (WHERE p.hold = 'PARKED') AS parked
+               FROM public.payment_outbox_pending p LEFT JOIN public.payment_outbox_endpoints e USING (endpoint)
+              WHERE p.must_inquire AND p.rail_type = $1 GROUP BY p.endpoint, e.description ORDER BY 1",
+        )
+        .bind(rail)
+        .fetch_all(connection).await?)).await
+    }
+}

@@ -1,0 +1,21 @@
+-- go_on_asking_first: take this server as the installation's, with what was lost on the way on record.
+--
+-- Moves    nothing; whatever was asked for before the end of p_ask_first_for is inquired after before it is sent
+-- Caller   beat_symphony_witness, accept_symphony_server; nobody else may
+-- Locks    the installation's row
+-- Refuses  nothing
+-- Why      no row is touched: a claim compares an item's time with this, so a million waiting items delay no failover.
+--          Items asked for afterwards count too, for a while: a producer asks again for what the loss took with it.
+CREATE OR REPLACE FUNCTION symphony_internal.go_on_asking_first(p_lost_since TIMESTAMPTZ, p_ask_first_for INTERVAL) RETURNS VOID
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_now TIMESTAMPTZ := clock_timestamp();
+BEGIN
+    UPDATE public.symphony_installation i
+       SET system_identifier = c.system_identifier, timeline = symphony_internal.server_timeline(),
+           decided_at = GREATEST(v_now, i.decided_at + INTERVAL '1 microsecond'), held_because = NULL, noticed_at = NULL,
+           -- A loss before this one may still be open.
+           lost_since = CASE WHEN i.ask_first_until > v_now THEN LEAST(i.lost_since, p_lost_since) ELSE p_lost_since END,
+           ask_first_until = GREATEST(i.ask_first_until, v_now + p_ask_first_for)
+      FROM pg_control_system() c;
+END $$;

@@ -1,0 +1,34 @@
+-- require_known_server: refuse to hand out work on a server that nobody has said this installation moved to.
+--
+-- Moves    nothing
+-- Caller   the claim functions of every lane, and mark_outbox_sending
+-- Locks    nothing
+-- Refuses  P7020 another system identifier or timeline than on record, or held for a person
+-- Why      a restored backup or a clone would send again what was sent after it was taken. The claim asks, because it is
+--          the one thing no worker can do without. A commit that the server could lose in a crash is no lease: it waits
+--          for the disk, and for the standby where there is a synchronous one.
+CREATE OR REPLACE FUNCTION symphony_internal.require_known_server() RETURNS public.symphony_installation
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_known  public.symphony_installation;
+    v_system BIGINT;
+BEGIN
+    IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    SELECT i.* INTO STRICT v_known FROM public.symphony_installation i;
+    SELECT c.system_identifier INTO STRICT v_system FROM pg_control_system() c;
+    IF v_known.held_because IS NOT NULL THEN
+        RAISE EXCEPTION 'nothing is dispatched here: %', v_known.held_because
+            USING ERRCODE = 'P7020', HINT = 'symphony restore check says what was found, symphony restore accept goes on.';
+    ELSIF v_system <> v_known.system_identifier THEN
+        RAISE EXCEPTION 'nothing is dispatched here: this is another server (system identifier % instead of %), so a restored or copied database',
+            v_system, v_known.system_identifier
+            USING ERRCODE = 'P7020', HINT = 'symphony restore check says what was found, symphony restore accept goes on.';
+    ELSIF symphony_internal.server_timeline() <> v_known.timeline THEN
+        RAISE EXCEPTION 'nothing is dispatched here yet: the server is on timeline % instead of %, after a failover or a restore',
+            symphony_internal.server_timeline(), v_known.timeline
+            USING ERRCODE = 'P7020', HINT = 'Workers that have seen the earlier timeline decide within two seconds; without one, symphony restore check.';
+    END IF;
+    RETURN v_known;
+END $$;
