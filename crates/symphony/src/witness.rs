@@ -123,12 +123,14 @@ impl Witness {
             ["waiting", "held"].iter().any(|stopped| self.repeated.0.starts_with(stopped));
         self.repeated = if first { (said, 0) } else { (said, self.repeated.1.saturating_add(1)) };
         match state {
-            ServerState::Held { .. } if self.repeated.1.is_multiple_of(REMIND_EVERY) => tracing::error!(
-                worker_id = self.worker_id,
-                found,
-                event = "OTHER_SERVER",
-                "nothing is dispatched on this server until a person accepts it: symphony restore check"
-            ),
+            ServerState::Held { .. } if self.repeated.1.is_multiple_of(REMIND_EVERY) => {
+                tracing::error!(
+                    worker_id = self.worker_id,
+                    found,
+                    event = "OTHER_SERVER",
+                    "nothing is dispatched on this server until a person accepts it: symphony restore check"
+                )
+            }
             ServerState::Waiting { .. } if first => tracing::warn!(found, "the server is another"),
             ServerState::AskFirst { .. } => tracing::warn!(
                 found,

@@ -34,17 +34,16 @@ async fn check(global: &Global) -> Result<ExitCode, Failure> {
     acts::as_operator(global, async |operator| {
         let server = operator.reader().server().await?;
         let finding = server.trouble();
-        let accepting = match &finding {
-            None => None,
-            Some(_) => {
-                let act = Act {
-                    actor: "restore check".to_owned(),
-                    reason: "dry run".to_owned(),
-                    approver: Some("nobody, it is a dry run".to_owned()),
-                    dry_run: true,
-                };
-                Some(operator.accept_server(&act, None, 86_400).await?)
-            }
+        let accepting = if finding.is_some() {
+            let act = Act {
+                actor: "restore check".to_owned(),
+                reason: "dry run".to_owned(),
+                approver: Some("nobody, it is a dry run".to_owned()),
+                dry_run: true,
+            };
+            Some(operator.accept_server(&act, None, 86_400).await?)
+        } else {
+            None
         };
         let checked = Checked { server, finding, accepting };
         if global.json {
