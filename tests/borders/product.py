@@ -118,8 +118,8 @@ class Product:
         """Start `symphony run`; fails with its own words if it ends at once."""
         worker = Worker(self, url, config, environment or {})
         self.workers.append(worker)
-        wait_until(lambda: not worker.alive() or worker.log.stat().st_size > 0, 10, "the worker says something")
-        if not worker.alive() or "panicked" in worker.said():
+        wait_until(lambda: not worker.alive() or "working" in worker.said(), 20, "the worker works or says why not")
+        if not worker.alive():
             raise WorkerEnded(worker.said().strip())
         return worker
 
