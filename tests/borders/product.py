@@ -66,15 +66,17 @@ class Rail:
             return f'not_found = "final"\nnot_found_code = "NO_SUCH_KEY"\nsettle_delay_seconds = {SETTLE_SECONDS}'
         return ""
 
-    def section(self, name: str) -> str:
-        """The whole section, earlier endpoints included."""
-        text = (
-            f'[rails.{name}]\nkind = "http"\ndestination = "iban"\nallow_private_addresses = true\n'
+    def fields(self) -> str:
+        """Everything of the section; an earlier endpoint is a whole section, too."""
+        return (
+            'kind = "http"\ndestination = "iban"\nallow_private_addresses = true\n'
             f"timeout_ms = 2_000\ninquiry_timeout_ms = 2_000\n{self.endpoint()}\n{self.terms()}\n{self.extra}\n"
         )
-        for earlier in self.previous:
-            text += f"[[rails.{name}.previous]]\n{earlier.endpoint()}\n"
-        return text
+
+    def section(self, name: str) -> str:
+        """The whole section, earlier endpoints included."""
+        earlier = "".join(f"[[rails.{name}.previous]]\n{rail.fields()}" for rail in self.previous)
+        return f"[rails.{name}]\n{self.fields()}{earlier}"
 
 
 class WorkerEnded(Exception):
