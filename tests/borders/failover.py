@@ -90,6 +90,8 @@ def synchronous(stage: Stage, report: Report) -> None:
 
     asked, gaps, restarts = [], [], 0
     for number in range(1, stage.failovers + 1):
+        # Commits have waited for the standby for some time: nobody can be in doubt about that.
+        pause_until(time.time() + 2)
         before = payments(f"before-{number}", 10, "keyed")
         enqueue(lambda sql: psql(producer, sql), before)
         primary.kill()
