@@ -174,7 +174,11 @@ async fn zombies_that_are_not_in_a_row_do_not_park() {
 #[tokio::test]
 async fn on_a_rail_that_marks_what_was_not_marked_is_requeued_and_what_was_is_parked() {
     let db = TestDb::new().await;
-    db.database.operator().configure_rail("wire", &act(), None, None, Some(true)).await.unwrap();
+    db.database
+        .operator()
+        .configure_rail("wire", &act(), None, None, Some(true), None)
+        .await
+        .unwrap();
     let ids = db.enqueue_stream("p", "wire", 2).await;
     let claimed = db.claim("w", 2).await;
     let marked = db.database.executor().mark_sending("w", &[claimed[1].lease()]).await.unwrap();

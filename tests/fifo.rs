@@ -208,10 +208,15 @@ async fn the_order_of_a_rail_with_pending_items_cannot_change() {
     let db = TestDb::new().await;
     let operator = db.database.operator();
     db.enqueue_stream("p", "ach", 1).await;
-    assert_eq!(code(operator.configure_rail("ach", &act(), Some(true), None, None).await), "P7006");
+    assert_eq!(
+        code(operator.configure_rail("ach", &act(), Some(true), None, None, None).await),
+        "P7006"
+    );
     let head = db.claim_one("w").await;
     db.complete("w", head.lease(), Outcome::Dispatched).await.unwrap();
-    assert!(operator.configure_rail("ach", &act(), Some(true), None, None).await.unwrap().fifo);
+    assert!(
+        operator.configure_rail("ach", &act(), Some(true), None, None, None).await.unwrap().fifo
+    );
 }
 
 #[tokio::test]

@@ -57,7 +57,11 @@ async fn two_failed_items_of_one_lane_are_redriven_in_any_order_and_run_in_their
     let db = fifo("continue").await;
     let p = db.enqueue_stream("p", "fifo", 3).await;
     end_head(&db, Outcome::Failed).await;
-    db.database.operator().configure_rail("fifo", &act(), None, Some("block"), None).await.unwrap();
+    db.database
+        .operator()
+        .configure_rail("fifo", &act(), None, Some("block"), None, None)
+        .await
+        .unwrap();
     end_head(&db, Outcome::Failed).await;
     let first = redrive(&db, p[0]).await;
     let claimed = db.claim_one("w").await;
@@ -106,7 +110,7 @@ async fn parking_and_releasing_a_waiting_redrive_does_not_put_two_of_a_lane_in_f
 async fn an_item_parked_by_a_takeover_stays_parked_though_its_participant_is_paused() {
     let db = TestDb::new().await;
     let operator = db.database.operator();
-    operator.configure_rail("wire", &act(), None, None, Some(true)).await.unwrap();
+    operator.configure_rail("wire", &act(), None, None, Some(true), None).await.unwrap();
     let item = db.enqueue(&payment("i", "p", "wire")).await.outbox_id;
     let lost = db.claim_one("w").await;
     db.database.executor().mark_sending("w", &[lost.lease()]).await.unwrap();
@@ -125,10 +129,10 @@ async fn whether_a_rail_marks_cannot_change_under_items_in_flight() {
     let operator = db.database.operator();
     db.enqueue(&payment("i", "p", "wire")).await;
     let item = db.claim_one("w").await;
-    let refused = operator.configure_rail("wire", &act(), None, None, Some(true)).await;
+    let refused = operator.configure_rail("wire", &act(), None, None, Some(true), None).await;
     assert_eq!(code(refused), "P7006", "sent without a mark, it would count as provably unsent");
     db.complete("w", item.lease(), Outcome::Retryable).await.unwrap();
-    operator.configure_rail("wire", &act(), None, None, Some(true)).await.unwrap();
+    operator.configure_rail("wire", &act(), None, None, Some(true), None).await.unwrap();
 }
 
 #[tokio::test]

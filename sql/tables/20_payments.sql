@@ -111,6 +111,10 @@ CREATE TABLE IF NOT EXISTS public.payment_outbox_attempts (
         CONSTRAINT payment_outbox_attempts_record_outcomes_only CHECK (state <> 'DISPATCHING'),
     -- With RETRYABLE only: the money may have moved, nobody knows yet.
     outcome_unknown BOOLEAN NOT NULL DEFAULT false,
+    -- False where the rail was busy or away, or has not settled yet: it does not count towards the ceiling of 20.
+    spends_attempt  BOOLEAN NOT NULL DEFAULT true,
+    -- The rail was asked and nothing was sent: the settle delay does not start again.
+    asked_only      BOOLEAN NOT NULL DEFAULT false,
     claimed_at      TIMESTAMPTZ,
     completed_at    TIMESTAMPTZ NOT NULL,
     rail_reference  TEXT,
@@ -126,7 +130,9 @@ CREATE TABLE IF NOT EXISTS public.payment_outbox_attempts (
     created_at      TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT payment_outbox_attempts_number_each_outcome_once PRIMARY KEY (outbox_id, attempt_no),
     CONSTRAINT payment_outbox_attempts_only_retryable_is_unknown
-        CHECK (NOT outcome_unknown OR state = 'RETRYABLE')
+        CHECK (NOT outcome_unknown OR state = 'RETRYABLE'),
+    CONSTRAINT payment_outbox_attempts_only_what_was_not_executed_is_free
+        CHECK (spends_attempt OR state IN ('RETRYABLE', 'FAILED'))
 );
 CREATE UNIQUE INDEX IF NOT EXISTS payment_outbox_attempts_one_terminal_per_outbox
     ON public.payment_outbox_attempts (outbox_id) WHERE state IN ('DISPATCHED', 'FAILED');
@@ -168,6 +174,9 @@ CREATE TABLE IF NOT EXISTS public.payment_outbox_rails (
     paused        BOOLEAN NOT NULL DEFAULT false,
     -- The rail can neither deduplicate nor be asked: workers call mark_outbox_sending before they send.
     marks_sending BOOLEAN NOT NULL DEFAULT false,
+    -- How long an item is tried on a rail that is busy or away.
+    give_up_after_seconds INT NOT NULL DEFAULT 86400
+        CONSTRAINT payment_outbox_rails_give_up_within_a_year CHECK (give_up_after_seconds BETWEEN 1 AND 31536000),
     updated_at    TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
 );
 
@@ -180,6 +189,13 @@ CREATE TABLE IF NOT EXISTS public.payment_outbox_endpoints (
     description   TEXT NOT NULL,
     first_seen_at TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
 );
+
+-- When the next call of a rail may be made, where its rate is the whole fleet's. Apart from payment_outbox_rails, because it
+-- changes with every call and producers share-lock those rows.
+CREATE TABLE IF NOT EXISTS public.payment_outbox_rail_permits (
+    rail_type      TEXT COLLATE "C" CONSTRAINT payment_outbox_rail_permits_are_named_once PRIMARY KEY,
+    next_permit_at TIMESTAMPTZ NOT NULL DEFAULT '-infinity'
+) WITH (fillfactor = 50);
 
 CREATE TABLE IF NOT EXISTS public.payment_outbox_paused_participants (
     participant_id TEXT COLLATE "C" CONSTRAINT payment_outbox_paused_participants_are_named_once PRIMARY KEY,

@@ -111,6 +111,8 @@ CREATE TABLE IF NOT EXISTS public.event_outbox_attempts (
     event_key       TEXT COLLATE "C" NOT NULL,
     -- With RETRYABLE only: it may have been published, nobody knows.
     outcome_unknown BOOLEAN NOT NULL DEFAULT false,
+    -- False where the bus was away and surely did not take it: it is not one of the event's tries.
+    spends_attempt  BOOLEAN NOT NULL DEFAULT true,
     claimed_at      TIMESTAMPTZ,
     completed_at    TIMESTAMPTZ NOT NULL,
     -- Bus and topic, as 'bus/topic'.

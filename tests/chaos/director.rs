@@ -84,7 +84,7 @@ pub async fn run(goals: Goals) {
     for rail in RAILS.iter().filter(|rail| rail.fifo.is_some()) {
         let operator = database.operator();
         let act = crate::support::act();
-        operator.configure_rail(rail.name, &act, Some(true), rail.fifo, None).await.unwrap();
+        operator.configure_rail(rail.name, &act, Some(true), rail.fifo, None, None).await.unwrap();
     }
     let equipment = Equipment {
         seed,

@@ -2,5 +2,6 @@
 
 mod bank;
 mod half_dead;
+mod suspended;
 mod unknown_outcomes;
 mod working;

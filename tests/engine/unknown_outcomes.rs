@@ -115,7 +115,7 @@ async fn a_rail_that_can_neither_deduplicate_nor_be_asked_parks_at_once() {
     let bank = Arc::new(Bank::default());
     db.database
         .operator()
-        .configure_rail("wire", &crate::support::act(), None, None, Some(true))
+        .configure_rail("wire", &crate::support::act(), None, None, Some(true), None)
         .await
         .unwrap();
     let blind = Terms { key_lifetime: None, inquiry: InquiryTerms::Impossible, ..terms() };
@@ -292,7 +292,11 @@ async fn a_worker_marks_its_sends_when_the_database_relies_on_it_whatever_its_ow
     let engine = start(&db, vec![setup("sepa", slow)]);
     // Switched while the worker runs: for the next deployment, say, whose rail cannot be asked any more.
     let act = crate::support::act();
-    db.database.operator().configure_rail("sepa", &act, None, None, Some(true)).await.unwrap();
+    db.database
+        .operator()
+        .configure_rail("sepa", &act, None, None, Some(true), None)
+        .await
+        .unwrap();
     db.enqueue(&payment("one", "acme", "sepa")).await;
     until("it is under way", async || bank.running.load(Ordering::SeqCst) == 1).await;
     // Unmarked, it would count as unsent if this worker died now, and be sent again.

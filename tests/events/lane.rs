@@ -153,7 +153,7 @@ fn quick() -> EngineSettings {
 
 fn settings() -> EventSettings {
     // Retried at once: the contract's own steps are tested in SQL.
-    let retry = Retry { steps_seconds: vec![0], attempts_max: 10 };
+    let retry = Retry { steps_seconds: vec![0], ..Retry::default() };
     EventSettings { retry, ..EventSettings::default() }
 }
 

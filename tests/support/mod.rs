@@ -232,7 +232,7 @@ impl TestDb {
     pub async fn make_fifo(&self, rail: &str, on_failed: &str) {
         self.database
             .operator()
-            .configure_rail(rail, &act(), Some(true), Some(on_failed), None)
+            .configure_rail(rail, &act(), Some(true), Some(on_failed), None, None)
             .await
             .unwrap();
     }

@@ -352,6 +352,9 @@ pub struct Rail {
     /// It can neither deduplicate nor be asked: sending is marked before the first byte leaves
     #[arg(long, value_name = "BOOL", requires_all = ["name", "reason"])]
     pub marks_sending: Option<bool>,
+    /// How long an item is tried while the rail is busy or away, before it is FAILED with GIVEN_UP
+    #[arg(long, value_name = "SECONDS", requires_all = ["name", "reason"])]
+    pub give_up_after_seconds: Option<i32>,
     /// Why; needed to change something
     #[arg(long)]
     pub reason: Option<String>,

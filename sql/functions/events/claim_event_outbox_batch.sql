@@ -12,7 +12,7 @@ CREATE OR REPLACE FUNCTION public.claim_event_outbox_batch(
     p_batch_size INT, p_worker_id TEXT, p_lease_seconds INT, p_buckets_max INT DEFAULT 16,
     p_window_max INT DEFAULT 50
 ) RETURNS TABLE (bucket SMALLINT, lease_token UUID, log_position BIGINT, event_id UUID, event_key TEXT, event JSON,
-                 created_at TIMESTAMPTZ, attempt_count INT, redrive_no INT)
+                 created_at TIMESTAMPTZ, attempt_count INT, redrive_no INT, last_attempt_no INT, tried_seconds INT)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
@@ -72,7 +72,7 @@ BEGIN
                AND (c.ragged_through > c.published_through
                     OR (SELECT true FROM public.event_outbox_blocked k WHERE k.bucket = c.bucket LIMIT 1)));
         RETURN QUERY
-        SELECT l.bucket, v_token, l.position, l.event_id, l.event_key, l.event, l.created_at, 0, 0
+        SELECT l.bucket, v_token, l.position, l.event_id, l.event_key, l.event, l.created_at, 0, 0, 0, 0
           FROM unnest(v_buckets) t(bucket)
          CROSS JOIN LATERAL (SELECT c.published_through, c.claimed_through FROM public.event_outbox_cursors c
                               WHERE c.bucket = t.bucket LIMIT 1) c
@@ -84,7 +84,8 @@ BEGIN
         IF cardinality(v_concerned) > 0 THEN
             PERFORM symphony_internal.set_aside_blocked_events(v_concerned, v_token, v_run);
             RETURN QUERY
-            SELECT h.bucket, v_token, l.position, l.event_id, l.event_key, l.event, l.created_at, h.attempt_count, h.redrive_no
+            SELECT h.bucket, v_token, l.position, l.event_id, l.event_key, l.event, l.created_at, h.attempt_count, h.redrive_no, h.last_attempt_no,
+                   h.tried_seconds
               FROM symphony_internal.handed_out_events(v_concerned) h
              CROSS JOIN LATERAL (SELECT x.* FROM public.event_outbox_log x WHERE x.bucket = h.bucket AND x.position = h.log_position LIMIT 1) l
              ORDER BY h.bucket, l.position;

@@ -8,14 +8,16 @@
 --          waiting events that carry the lease's token. Each probe is a subquery with a LIMIT, which no plan turns
 --          into a join: on statistics of an empty ledger NOT EXISTS read all of it for every window.
 CREATE OR REPLACE FUNCTION symphony_internal.handed_out_events(p_buckets SMALLINT[])
-RETURNS TABLE (bucket SMALLINT, log_position BIGINT, event_key TEXT, redrive_no INT, last_attempt_no INT, attempt_count INT, in_window BOOLEAN)
+RETURNS TABLE (bucket SMALLINT, log_position BIGINT, event_key TEXT, redrive_no INT, last_attempt_no INT, attempt_count INT, in_window BOOLEAN,
+               tried_seconds INT)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
     SELECT h.bucket, h.log_position, h.event_key, h.redrive_no,
-           coalesce(tries.last_no, 0), coalesce(tries.retries, 0)::INT, h.in_window
+           coalesce(tries.last_no, 0), coalesce(tries.retries, 0)::INT, h.in_window,
+           coalesce(extract(epoch FROM clock_timestamp() - tries.since), 0)::INT
       FROM (SELECT c.bucket, l.position AS log_position, l.event_key, 0 AS redrive_no, true AS in_window
               FROM public.event_outbox_cursors c
              CROSS JOIN LATERAL (SELECT x.event_key, x.position FROM public.event_outbox_log x
@@ -32,7 +34,8 @@ BEGIN
                                   WHERE x.lease_token IS NOT NULL AND x.lease_token = c.lease_token AND x.bucket = c.bucket) w
              WHERE c.bucket = ANY (p_buckets)) h
       -- A lost worker is no try: whoever restarts a fleet ten times must not fail its events.
-     CROSS JOIN LATERAL (SELECT max(a.attempt_no) AS last_no, count(*) FILTER (WHERE a.state = 'RETRYABLE') AS retries
+     CROSS JOIN LATERAL (SELECT max(a.attempt_no) AS last_no, count(*) FILTER (WHERE a.state = 'RETRYABLE' AND a.spends_attempt) AS retries,
+                                min(a.completed_at) AS since
                            FROM public.event_outbox_attempts a
                           WHERE a.bucket = h.bucket AND a.position = h.log_position AND a.redrive_no = h.redrive_no) tries;
 END $$;

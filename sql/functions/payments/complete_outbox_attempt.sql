@@ -4,11 +4,14 @@
 -- Caller   symphony_executor
 -- Locks    the pending row
 -- Refuses  P7001 a terminal outcome exists already, P7002 lease lost, P7003 invalid state, P7005 invalid argument
--- Why      the batch form for one item, raising where that one answers: the two cannot disagree.
+-- Why      the batch form for one item, raising where that one answers: the two cannot disagree. With RETRYABLE:
+--          p_spends_attempt false says that the rail was busy or away, p_asked_only that nothing was sent, and
+--          p_retry_after_seconds is what the rail asked for, which never shortens the pause.
 CREATE OR REPLACE FUNCTION public.complete_outbox_attempt(
     p_outbox_id UUID, p_lease_token UUID, p_worker_id TEXT, p_state TEXT, p_rail_reference TEXT DEFAULT NULL,
     p_rail_code TEXT DEFAULT NULL, p_error_code TEXT DEFAULT NULL, p_error_message TEXT DEFAULT NULL,
-    p_latency_ms INT DEFAULT NULL, p_retry_delay_seconds INT DEFAULT NULL, p_unknown BOOLEAN DEFAULT false
+    p_latency_ms INT DEFAULT NULL, p_retry_delay_seconds INT DEFAULT NULL, p_unknown BOOLEAN DEFAULT false,
+    p_spends_attempt BOOLEAN DEFAULT true, p_asked_only BOOLEAN DEFAULT false, p_retry_after_seconds INT DEFAULT NULL
 ) RETURNS TABLE (attempt_no INT, state public.outbox_attempt_state, parked BOOLEAN)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -19,7 +22,8 @@ BEGIN
     PERFORM symphony_internal.require_read_committed();
     SELECT * INTO v_answer FROM symphony_internal.settle_payment_attempts(
         p_worker_id, ARRAY[p_outbox_id], ARRAY[p_lease_token], ARRAY[p_state], ARRAY[p_rail_reference], ARRAY[p_rail_code],
-        ARRAY[p_error_code], ARRAY[p_error_message], ARRAY[p_latency_ms], ARRAY[p_retry_delay_seconds], ARRAY[p_unknown]);
+        ARRAY[p_error_code], ARRAY[p_error_message], ARRAY[p_latency_ms], ARRAY[p_retry_delay_seconds], ARRAY[p_unknown],
+        false, ARRAY[p_spends_attempt], ARRAY[p_asked_only], ARRAY[p_retry_after_seconds]);
     PERFORM symphony_internal.raise_payment_answer(v_answer.result, p_outbox_id);
     RETURN QUERY SELECT v_answer.attempt_no, v_answer.state, v_answer.parked;
 END $$;

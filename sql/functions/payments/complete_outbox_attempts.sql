@@ -12,7 +12,8 @@ CREATE OR REPLACE FUNCTION public.complete_outbox_attempts(
     p_worker_id TEXT, p_outbox_ids UUID[], p_lease_tokens UUID[], p_states TEXT[],
     p_rail_references TEXT[] DEFAULT NULL, p_rail_codes TEXT[] DEFAULT NULL, p_error_codes TEXT[] DEFAULT NULL,
     p_error_messages TEXT[] DEFAULT NULL, p_latencies_ms INT[] DEFAULT NULL, p_retry_delays_seconds INT[] DEFAULT NULL,
-    p_unknowns BOOLEAN[] DEFAULT NULL
+    p_unknowns BOOLEAN[] DEFAULT NULL, p_spends_attempts BOOLEAN[] DEFAULT NULL, p_asked_only BOOLEAN[] DEFAULT NULL,
+    p_retry_afters_seconds INT[] DEFAULT NULL
 ) RETURNS TABLE (item_no INT, outbox_id UUID, result TEXT, attempt_no INT, state public.outbox_attempt_state, parked BOOLEAN)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET jit = off AS $$
@@ -27,11 +28,13 @@ BEGIN
     PERFORM symphony_internal.require_read_committed();
     PERFORM symphony_internal.require_same_length(v_count,
         ARRAY['p_lease_tokens', 'p_states', 'p_rail_references', 'p_rail_codes', 'p_error_codes', 'p_error_messages',
-              'p_latencies_ms', 'p_retry_delays_seconds', 'p_unknowns'],
+              'p_latencies_ms', 'p_retry_delays_seconds', 'p_unknowns', 'p_spends_attempts', 'p_asked_only', 'p_retry_afters_seconds'],
         ARRAY[cardinality(p_lease_tokens), cardinality(p_states), coalesce(cardinality(p_rail_references), v_count),
               coalesce(cardinality(p_rail_codes), v_count), coalesce(cardinality(p_error_codes), v_count),
               coalesce(cardinality(p_error_messages), v_count), coalesce(cardinality(p_latencies_ms), v_count),
-              coalesce(cardinality(p_retry_delays_seconds), v_count), coalesce(cardinality(p_unknowns), v_count)]);
+              coalesce(cardinality(p_retry_delays_seconds), v_count), coalesce(cardinality(p_unknowns), v_count),
+              coalesce(cardinality(p_spends_attempts), v_count), coalesce(cardinality(p_asked_only), v_count),
+              coalesce(cardinality(p_retry_afters_seconds), v_count)]);
     IF v_count <> (SELECT count(DISTINCT t.id) FROM unnest(p_outbox_ids) t(id)) THEN
         RAISE EXCEPTION 'p_outbox_ids names an item twice, or null: give each item''s outcome once' USING ERRCODE = 'P7005';
     END IF;
@@ -39,7 +42,8 @@ BEGIN
     BEGIN
         RETURN QUERY SELECT * FROM symphony_internal.settle_payment_attempts(
             p_worker_id, p_outbox_ids, p_lease_tokens, p_states, p_rail_references, p_rail_codes, p_error_codes,
-            p_error_messages, p_latencies_ms, p_retry_delays_seconds, p_unknowns);
+            p_error_messages, p_latencies_ms, p_retry_delays_seconds, p_unknowns, false, p_spends_attempts, p_asked_only,
+            p_retry_afters_seconds);
         RETURN;
     EXCEPTION WHEN unique_violation THEN
         NULL; -- the backstop: some item has a terminal row already. Find out which, without losing the rest.
@@ -50,7 +54,8 @@ BEGIN
         BEGIN
             SELECT * INTO v_single FROM symphony_internal.settle_payment_attempts(
                 p_worker_id, p_outbox_ids[i:i], p_lease_tokens[i:i], p_states[i:i], p_rail_references[i:i], p_rail_codes[i:i],
-                p_error_codes[i:i], p_error_messages[i:i], p_latencies_ms[i:i], p_retry_delays_seconds[i:i], p_unknowns[i:i]);
+                p_error_codes[i:i], p_error_messages[i:i], p_latencies_ms[i:i], p_retry_delays_seconds[i:i], p_unknowns[i:i],
+                false, p_spends_attempts[i:i], p_asked_only[i:i], p_retry_afters_seconds[i:i]);
             item_no := i;
             outbox_id := v_single.outbox_id;
             result := v_single.result;

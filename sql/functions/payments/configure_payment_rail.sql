@@ -8,8 +8,8 @@
 --          check and the switch one moment for every producer and every claim.
 CREATE OR REPLACE FUNCTION public.configure_payment_rail(
     p_rail_type TEXT, p_actor TEXT, p_reason TEXT, p_fifo BOOLEAN DEFAULT NULL, p_on_failed TEXT DEFAULT NULL,
-    p_marks_sending BOOLEAN DEFAULT NULL
-) RETURNS TABLE (rail_type TEXT, fifo BOOLEAN, on_failed TEXT, marks_sending BOOLEAN, paused BOOLEAN)
+    p_marks_sending BOOLEAN DEFAULT NULL, p_give_up_after_seconds INT DEFAULT NULL
+) RETURNS TABLE (rail_type TEXT, fifo BOOLEAN, on_failed TEXT, marks_sending BOOLEAN, paused BOOLEAN, give_up_after_seconds INT)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '3s' AS $$
 #variable_conflict use_column
 BEGIN
@@ -17,6 +17,9 @@ BEGIN
     PERFORM symphony_internal.require_outbox_id('p_rail_type', p_rail_type);
     IF p_on_failed NOT IN ('block', 'continue') THEN
         RAISE EXCEPTION 'p_on_failed must be block or continue' USING ERRCODE = 'P7005';
+    END IF;
+    IF p_give_up_after_seconds IS NOT NULL THEN
+        PERFORM symphony_internal.require_outbox_count('p_give_up_after_seconds', p_give_up_after_seconds, 31536000);
     END IF;
     -- The table before the rail's row, as producers do.
     IF (p_fifo OR p_marks_sending) AND NOT EXISTS (SELECT FROM public.payment_outbox_rails r WHERE r.rail_type = p_rail_type)
@@ -43,10 +46,12 @@ BEGIN
     END IF;
     UPDATE public.payment_outbox_rails r
        SET fifo = coalesce(p_fifo, r.fifo), on_failed = coalesce(p_on_failed, r.on_failed),
-           marks_sending = coalesce(p_marks_sending, r.marks_sending), updated_at = clock_timestamp()
+           marks_sending = coalesce(p_marks_sending, r.marks_sending),
+           give_up_after_seconds = coalesce(p_give_up_after_seconds, r.give_up_after_seconds), updated_at = clock_timestamp()
      WHERE r.rail_type = p_rail_type;
     PERFORM symphony_internal.record_payment_switch('CONFIGURED', p_actor, p_reason, jsonb_strip_nulls(jsonb_build_object(
-        'rail_type', p_rail_type, 'fifo', p_fifo, 'on_failed', p_on_failed, 'marks_sending', p_marks_sending)));
-    RETURN QUERY SELECT r.rail_type, r.fifo, r.on_failed, r.marks_sending, r.paused
+        'rail_type', p_rail_type, 'fifo', p_fifo, 'on_failed', p_on_failed, 'marks_sending', p_marks_sending,
+        'give_up_after_seconds', p_give_up_after_seconds)));
+    RETURN QUERY SELECT r.rail_type, r.fifo, r.on_failed, r.marks_sending, r.paused, r.give_up_after_seconds
                    FROM public.payment_outbox_rails r WHERE r.rail_type = p_rail_type;
 END $$;

@@ -22,6 +22,7 @@ BEGIN
     RETURN QUERY
     WITH expired AS MATERIALIZED (
         SELECT p.*, coalesce(rail.marks_sending, false) AS marks_sending,
+               (SELECT count(*)::INT FROM public.payment_outbox_attempts a WHERE a.outbox_id = p.outbox_id AND a.spends_attempt) + 1 AS now_spent,
                coalesce(trace.last_no, 0) + 1 AS attempt_no, coalesce(trace.zombies, 0) + 1 AS zombies_in_a_row,
                EXISTS (SELECT FROM public.payment_outbox_attempts a
                         WHERE a.outbox_id = p.outbox_id AND a.state IN ('DISPATCHED', 'FAILED')) AS ended
@@ -64,7 +65,7 @@ BEGIN
            SET claimed_by = NULL, lease_token = NULL, lease_expires_at = NULL, claimed_at = NULL, sending_marked_at = NULL,
                must_inquire = j.now_must_inquire,
                endpoint = CASE WHEN j.now_must_inquire THEN p.endpoint END,
-               attempt_count = LEAST(20, GREATEST(p.attempt_count, j.attempt_no)),
+               attempt_count = LEAST(20, GREATEST(p.attempt_count, j.now_spent)),
                next_attempt_at = CASE WHEN p_delay IS NULL THEN p.next_attempt_at ELSE v_now + p_delay END,
                hold = CASE WHEN j.parked THEN 'PARKED'::public.outbox_hold END
           FROM judged j WHERE p.outbox_id = j.outbox_id

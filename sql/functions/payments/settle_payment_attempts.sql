@@ -6,11 +6,15 @@
 -- Refuses  nothing: answers per item; 23505 if an item has a terminal row already
 -- Why      RETRYABLE means surely not executed, so at the ceiling it may become FAILED. But where this or
 --          an earlier try is unknown, FAILED would claim to know that no money moved: it is parked. So is a
---          FAILED outcome where a rail has told a lost worker that the money moved.
+--          FAILED outcome where a rail has told a lost worker that the money moved. An outcome that says nothing
+--          of the item (the rail is busy or away) does not count towards the ceiling: it is bounded by the time since the
+--          first try, and its pause grows whatever the rail asks for. A worker may name the pause itself only
+--          where it has asked and not sent: it waits for the rail to settle.
 CREATE OR REPLACE FUNCTION symphony_internal.settle_payment_attempts(
     p_worker_id TEXT, p_outbox_ids UUID[], p_lease_tokens UUID[], p_states TEXT[],
     p_rail_references TEXT[], p_rail_codes TEXT[], p_error_codes TEXT[], p_error_messages TEXT[], p_latencies_ms INT[],
-    p_retry_delays_seconds INT[], p_unknowns BOOLEAN[], p_park BOOLEAN DEFAULT false
+    p_retry_delays_seconds INT[], p_unknowns BOOLEAN[], p_park BOOLEAN DEFAULT false,
+    p_spends_attempts BOOLEAN[] DEFAULT NULL, p_asked_only BOOLEAN[] DEFAULT NULL, p_retry_afters_seconds INT[] DEFAULT NULL
 ) RETURNS TABLE (item_no INT, outbox_id UUID, result TEXT, attempt_no INT, state public.outbox_attempt_state, parked BOOLEAN)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
@@ -39,11 +43,14 @@ BEGIN
     WITH answered AS MATERIALIZED (
         SELECT t.id, t.token, CASE WHEN t.id = ANY (v_late_yes) THEN 'RETRYABLE' ELSE t.outcome END AS outcome, t.rail_reference,
                t.rail_code, t.error_code, t.error_message, t.latency_ms, t.retry_delay_seconds,
-               t.unknown IS TRUE OR t.id = ANY (v_late_yes) AS unknown, t.ordinal
+               t.unknown IS TRUE OR t.id = ANY (v_late_yes) AS unknown, t.ordinal, t.retry_after_seconds,
+               t.asked_only IS TRUE AS asked_only,
+               coalesce(t.spends, true) OR (t.retry_delay_seconds IS NOT NULL AND t.asked_only IS NOT TRUE) AS spends
           FROM unnest(p_outbox_ids, p_lease_tokens, p_states, p_rail_references, p_rail_codes, p_error_codes,
-                               p_error_messages, p_latencies_ms, p_retry_delays_seconds, p_unknowns)
+                               p_error_messages, p_latencies_ms, p_retry_delays_seconds, p_unknowns, p_spends_attempts, p_asked_only,
+                               p_retry_afters_seconds)
                WITH ORDINALITY t(id, token, outcome, rail_reference, rail_code, error_code, error_message, latency_ms,
-                                 retry_delay_seconds, unknown, ordinal)
+                                 retry_delay_seconds, unknown, spends, asked_only, retry_after_seconds, ordinal)
          WHERE t.outcome IN ('DISPATCHED', 'RETRYABLE', 'FAILED') AND (t.outcome = 'RETRYABLE' OR t.unknown IS NOT TRUE)
          ORDER BY t.id
     ), ended AS MATERIALIZED (
@@ -55,10 +62,10 @@ BEGIN
                   p.instruction_id, p.participant_id, p.sequence_id, p.idempotency_key, p.rail_type, p.claimed_at, p.lane_position,
                   p.endpoint, a.outcome::public.outbox_attempt_state AS new_state
     ), retried AS MATERIALIZED (
-        SELECT a.*, p.*,
+        SELECT a.*, p.*, e.spent + a.spends::INT AS now_spent, e.too_often, e.too_long,
                (p.must_inquire OR a.unknown) AS maybe_moved,
-               p_park OR a.id = ANY (v_late_yes) OR (p.attempt_count >= 20 AND (p.must_inquire OR a.unknown)) AS parks,
-               p.attempt_count >= 20 AND NOT (p.must_inquire OR a.unknown OR p_park) AS gives_up
+               p_park OR a.id = ANY (v_late_yes) OR ((e.too_often OR e.too_long) AND (p.must_inquire OR a.unknown)) AS parks,
+               (e.too_often OR e.too_long) AND NOT (p.must_inquire OR a.unknown OR p_park) AS gives_up
           FROM answered a
          CROSS JOIN LATERAL (
              SELECT q.instruction_id, q.participant_id, q.sequence_id, q.idempotency_key, q.rail_type, q.attempt_count,
@@ -66,6 +73,13 @@ BEGIN
                FROM public.payment_outbox_pending q
               WHERE q.outbox_id = a.id AND q.claimed_by = p_worker_id AND q.lease_token = a.token
               LIMIT 1 FOR UPDATE) p
+         CROSS JOIN LATERAL (
+             SELECT s.spent, a.spends AND GREATEST(p.attempt_count, s.spent) >= 20 AS too_often,
+                    -- A pause of the worker's own is until the rail has settled, and ends by itself.
+                    NOT a.spends AND a.retry_delay_seconds IS NULL
+                    AND symphony_internal.payment_tried_since(a.id, p.claimed_at) <= v_now - make_interval(secs => coalesce(
+                        (SELECT r.give_up_after_seconds FROM public.payment_outbox_rails r WHERE r.rail_type = p.rail_type), 86400)) AS too_long
+               FROM (SELECT count(*)::INT AS spent FROM public.payment_outbox_attempts l WHERE l.outbox_id = a.id AND l.spends_attempt) s) e
          WHERE a.outcome = 'RETRYABLE' AND p.lease_expires_at > clock_timestamp()
     ), decided AS MATERIALIZED (
         SELECT x.*, coalesce((SELECT l.attempt_no FROM public.payment_outbox_attempts l
@@ -73,26 +87,29 @@ BEGIN
           FROM (SELECT e.id, e.token, e.rail_reference, e.rail_code, e.error_code, e.error_message, e.latency_ms, e.ordinal,
                        e.instruction_id, e.participant_id, e.sequence_id, e.idempotency_key, e.rail_type, e.claimed_at,
                        e.lane_position, e.endpoint, e.new_state, false AS unknown, false AS maybe_moved, false AS parks, false AS gives_up,
-                       NULL::INT AS retry_delay_seconds
+                       NULL::INT AS retry_delay_seconds, NULL::INT AS retry_after_seconds, true AS spends, false AS asked_only,
+                       NULL::INT AS now_spent, false AS too_often, false AS too_long
                   FROM ended e
                 UNION ALL
                 SELECT r.id, r.token, r.rail_reference, r.rail_code, r.error_code, r.error_message, r.latency_ms, r.ordinal,
                        r.instruction_id, r.participant_id, r.sequence_id, r.idempotency_key, r.rail_type, r.claimed_at,
                        r.lane_position, r.endpoint,
                        CASE WHEN r.gives_up THEN 'FAILED' ELSE 'RETRYABLE' END::public.outbox_attempt_state,
-                       r.unknown, r.maybe_moved, r.parks, r.gives_up, r.retry_delay_seconds
+                       r.unknown, r.maybe_moved, r.parks, r.gives_up, r.retry_delay_seconds, r.retry_after_seconds, r.spends, r.asked_only,
+                       r.now_spent, r.too_often, r.too_long
                   FROM retried r) x
     ), ledger AS (
         INSERT INTO public.payment_outbox_attempts
             (outbox_id, instruction_id, participant_id, sequence_id, idempotency_key, rail_type, attempt_no, state,
-             outcome_unknown, claimed_at, completed_at, rail_reference, rail_code, error_code, error_message, latency_ms,
+             outcome_unknown, spends_attempt, asked_only, claimed_at, completed_at, rail_reference, rail_code, error_code, error_message, latency_ms,
              worker_id, lease_token, endpoint, created_at)
         SELECT d.id, d.instruction_id, d.participant_id, d.sequence_id, d.idempotency_key, d.rail_type, d.new_no, d.new_state,
-               d.unknown, d.claimed_at, v_now, left(d.rail_reference, 255), left(d.rail_code, 255),
-               CASE WHEN d.gives_up THEN 'RETRY_CEILING' ELSE left(d.error_code, 255) END,
-               CASE WHEN d.gives_up
-                    THEN concat_ws(': ', 'no more retries after attempt ' || d.new_no, left(d.error_code, 255), left(d.error_message, 2000))
-                    ELSE left(d.error_message, 2000) END,
+               d.unknown, d.spends, d.asked_only, d.claimed_at, v_now, left(d.rail_reference, 255), left(d.rail_code, 255),
+               CASE WHEN NOT d.gives_up THEN left(d.error_code, 255) WHEN d.too_long THEN 'GIVEN_UP' ELSE 'RETRY_CEILING' END,
+               CASE WHEN NOT d.gives_up THEN left(d.error_message, 2000)
+                    ELSE concat_ws(': ', CASE WHEN d.too_long THEN 'the rail was busy or away for longer than give_up_after_seconds'
+                                              ELSE 'no more retries after attempt ' || d.new_no END,
+                                   left(d.error_code, 255), left(d.error_message, 2000)) END,
                d.latency_ms, p_worker_id, d.token, d.endpoint, v_now
           FROM decided d
     ), given_up AS (
@@ -101,8 +118,10 @@ BEGIN
     ), rescheduled AS (
         UPDATE public.payment_outbox_pending p
            SET claimed_by = NULL, lease_token = NULL, lease_expires_at = NULL, claimed_at = NULL, sending_marked_at = NULL,
-               attempt_count = LEAST(20, GREATEST(p.attempt_count, d.new_no)),
-               next_attempt_at = v_now + make_interval(secs => LEAST(604800, GREATEST(0, coalesce(d.retry_delay_seconds, public.backoff(d.new_no))))),
+               attempt_count = LEAST(20, GREATEST(p.attempt_count, d.now_spent)),
+               next_attempt_at = v_now + make_interval(secs => LEAST(604800, GREATEST(0, coalesce(d.retry_delay_seconds, GREATEST(
+                   d.retry_after_seconds,
+                   CASE WHEN d.spends THEN public.backoff(d.now_spent) ELSE LEAST(300, public.backoff(d.new_no - d.now_spent)) END))))),
                must_inquire = d.maybe_moved,
                endpoint = CASE WHEN d.maybe_moved THEN p.endpoint END,
                hold = CASE WHEN d.parks THEN 'PARKED'::public.outbox_hold END
@@ -112,6 +131,7 @@ BEGIN
         SELECT 'PARKED', d.id, p_worker_id,
                CASE WHEN p_park THEN 'the outcome is unknown and cannot be settled by asking'
                     WHEN d.id = ANY (v_late_yes) THEN 'the rail refuses it, but has told a lost worker that it was executed'
+                    WHEN d.too_long THEN 'the rail was busy or away for too long, and an outcome is unknown'
                     ELSE 'no more retries, and an outcome is unknown' END,
                jsonb_build_object('attempt_no', d.new_no, 'error_code', d.error_code, 'rail_code', d.rail_code,
                                   'rail_reference', d.rail_reference)

@@ -15,6 +15,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{HeaderMap, Request, Response};
 use hyper_util::rt::TokioIo;
+use symphony::lanes::payments::rail::Clearance;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
@@ -96,10 +97,21 @@ impl Origin {
     /// Send once, and read the whole answer.
     pub(crate) async fn exchange(
         &self,
-        mut request: Request<Body>,
+        request: Request<Body>,
         deadline: Instant,
     ) -> Result<Reply, Failure> {
+        self.exchange_when(request, deadline, None).await
+    }
+
+    /// The same, if `clearance` says so once there is a connection.
+    pub(crate) async fn exchange_when(
+        &self,
+        mut request: Request<Body>,
+        deadline: Instant,
+        clearance: Option<&dyn Clearance>,
+    ) -> Result<Reply, Failure> {
         while let Some(mut sender) = self.take_idle(deadline).await {
+            cleared(clearance).await?;
             match send(&mut sender, request, deadline).await? {
                 Sent::Answered(response) => return self.read(response, sender, deadline).await,
                 // The server had hung up meanwhile; nothing was written.
@@ -107,6 +119,7 @@ impl Origin {
             }
         }
         let mut sender = self.connect(deadline).await?;
+        cleared(clearance).await?;
         match send(&mut sender, request, deadline).await? {
             Sent::Answered(response) => self.read(response, sender, deadline).await,
             Sent::HandedBack(_) => Err(Failure::not_sent(
@@ -262,6 +275,15 @@ where
         let _seen_by_the_sender = connection.await;
     });
     Ok(sender)
+}
+
+async fn cleared(clearance: Option<&dyn Clearance>) -> Result<(), Failure> {
+    match clearance {
+        Some(clearance) if !clearance.may_send().await => {
+            Err(Failure::not_sent("NOT_SENT", "it was not to be sent any more"))
+        }
+        _ => Ok(()),
+    }
 }
 
 enum Sent {

@@ -11,8 +11,10 @@ use crate::cli::{Global, Rail};
 use crate::output::{self, Failure};
 
 pub(super) async fn run(global: &Global, options: &Rail) -> Result<ExitCode, Failure> {
-    let changes =
-        options.fifo.is_some() || options.on_failed.is_some() || options.marks_sending.is_some();
+    let changes = options.fifo.is_some()
+        || options.on_failed.is_some()
+        || options.marks_sending.is_some()
+        || options.give_up_after_seconds.is_some();
     match (&options.name, &options.reason) {
         (Some(name), Some(reason)) if changes => {
             let act = Act {
@@ -40,6 +42,7 @@ fn unconfigured(name: &str) -> RailSettings {
         on_failed: "block".to_owned(),
         marks_sending: false,
         paused: false,
+        give_up_after_seconds: 86_400,
     }
 }
 
@@ -59,13 +62,14 @@ async fn show(global: &Global, options: &Rail, operator: &Operator) -> Result<Ex
         output::print("no rail has been configured or used yet\n")?;
     } else {
         output::print(&output::table(
-            ["rail", "fifo", "on failed", "marks sending", ""],
+            ["rail", "fifo", "on failed", "marks sending", "give up after", ""],
             rails.iter().map(|rail| {
                 [
                     output::plain(&rail.rail_type),
                     rail.fifo.to_string(),
                     rail.on_failed.clone(),
                     rail.marks_sending.to_string(),
+                    format!("{} s", rail.give_up_after_seconds),
                     if rail.paused { "PAUSED".to_owned() } else { String::new() },
                 ]
             }),
@@ -90,6 +94,7 @@ async fn change(
             options.fifo,
             options.on_failed.as_deref(),
             options.marks_sending,
+            options.give_up_after_seconds,
         )
         .await
         .map_err(acts::in_options)?;
@@ -114,6 +119,11 @@ fn differences(before: &RailSettings, after: &RailSettings) -> String {
         ("fifo", before.fifo.to_string(), after.fifo.to_string()),
         ("on failed", before.on_failed.clone(), after.on_failed.clone()),
         ("marks sending", before.marks_sending.to_string(), after.marks_sending.to_string()),
+        (
+            "give up after",
+            format!("{} s", before.give_up_after_seconds),
+            format!("{} s", after.give_up_after_seconds),
+        ),
     ];
     let changed: Vec<String> = all
         .iter()

@@ -21,6 +21,7 @@ pub struct EventsSection {
     buckets_max: usize,
     retry_seconds: Vec<u32>,
     attempts_max: u32,
+    give_up_after_seconds: u32,
     #[serde(default)]
     routes: Vec<RouteSection>,
 }
@@ -136,6 +137,7 @@ impl EventsSection {
             retry: Retry {
                 steps_seconds: self.retry_seconds.clone(),
                 attempts_max: self.attempts_max,
+                give_up_after_seconds: self.give_up_after_seconds,
             },
         })
     }

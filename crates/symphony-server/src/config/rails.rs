@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use symphony::engine::gate::Rate;
+use symphony::engine::gate::{Rate, RateScope};
 use symphony::lanes::payments::RailSetup;
 use symphony::lanes::payments::rail::Rail;
 use symphony_connect::rails::http::{HttpRail, HttpRailSettings};
@@ -24,6 +24,8 @@ pub struct RailSection {
     /// What the name stood for before, each as a section of its own.
     #[serde(default)]
     previous: Vec<RailSection>,
+    #[serde(default)]
+    rate_scope: RateScope,
     #[serde(flatten)]
     breaker: BreakerFields,
     /// The rest is the kind's own, checked when it is built.
@@ -101,9 +103,11 @@ fn build(name: &str, section: &RailSection) -> Result<RailSetup, Failure> {
         rail,
         previous,
         concurrency_max: section.concurrency_max,
-        rate: section
-            .rate_per_second
-            .map(|per_second| Rate { per_second, burst: section.rate_burst.unwrap_or(per_second) }),
+        rate: section.rate_per_second.map(|per_second| Rate {
+            per_second,
+            burst: section.rate_burst.unwrap_or(1),
+            scope: section.rate_scope,
+        }),
         breaker: section.breaker.settings(),
     })
 }

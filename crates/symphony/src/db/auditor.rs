@@ -325,7 +325,7 @@ impl Auditor {
     pub async fn rails(&self, rail_type: Option<&str>) -> Result<Vec<RailSettings>, DbError> {
         let mut transaction = self.database.begin(self.role).await?;
         Ok(sqlx::query_as(
-            "SELECT rail_type, fifo, on_failed, marks_sending, paused FROM public.payment_outbox_rails \
+            "SELECT rail_type, fifo, on_failed, marks_sending, paused, give_up_after_seconds FROM public.payment_outbox_rails \
               WHERE $1 IS NULL OR rail_type = $1 ORDER BY rail_type",
         )
         .bind(rail_type)

@@ -39,17 +39,17 @@ calls! {
         -> "TABLE(outbox_id uuid, lease_token uuid, lease_expires_at timestamp with time zone, instruction_id text, participant_id text, sequence_id bigint, idempotency_key text, rail_type text, payload jsonb, attempt_count integer, must_inquire boolean, next_attempt_at timestamp with time zone, created_at timestamp with time zone, redrive_no integer, traceparent text, ordered boolean, marks_sending boolean, rail_key uuid, endpoint text, claimed_at timestamp with time zone, asked_again boolean)",
         "SELECT * FROM public.claim_outbox_batch(p_batch_size => $1, p_worker_id => $2, p_lease_seconds => $3, p_rails => $4, p_due_from => $5, p_endpoints => $6)";
     COMPLETE = "complete_outbox_attempt"
-        ("p_outbox_id uuid, p_lease_token uuid, p_worker_id text, p_state text, p_rail_reference text DEFAULT NULL::text, p_rail_code text DEFAULT NULL::text, p_error_code text DEFAULT NULL::text, p_error_message text DEFAULT NULL::text, p_latency_ms integer DEFAULT NULL::integer, p_retry_delay_seconds integer DEFAULT NULL::integer, p_unknown boolean DEFAULT false")
+        ("p_outbox_id uuid, p_lease_token uuid, p_worker_id text, p_state text, p_rail_reference text DEFAULT NULL::text, p_rail_code text DEFAULT NULL::text, p_error_code text DEFAULT NULL::text, p_error_message text DEFAULT NULL::text, p_latency_ms integer DEFAULT NULL::integer, p_retry_delay_seconds integer DEFAULT NULL::integer, p_unknown boolean DEFAULT false, p_spends_attempt boolean DEFAULT true, p_asked_only boolean DEFAULT false, p_retry_after_seconds integer DEFAULT NULL::integer")
         -> "TABLE(attempt_no integer, state outbox_attempt_state, parked boolean)",
-        "SELECT * FROM public.complete_outbox_attempt(p_outbox_id => $1, p_lease_token => $2, p_worker_id => $3, p_state => $4, p_rail_reference => $5, p_rail_code => $6, p_error_code => $7, p_error_message => $8, p_latency_ms => $9, p_retry_delay_seconds => $10, p_unknown => $11)";
+        "SELECT * FROM public.complete_outbox_attempt(p_outbox_id => $1, p_lease_token => $2, p_worker_id => $3, p_state => $4, p_rail_reference => $5, p_rail_code => $6, p_error_code => $7, p_error_message => $8, p_latency_ms => $9, p_retry_delay_seconds => $10, p_unknown => $11, p_spends_attempt => $12, p_asked_only => $13, p_retry_after_seconds => $14)";
     COMPLETE_BATCH = "complete_outbox_attempts"
-        ("p_worker_id text, p_outbox_ids uuid[], p_lease_tokens uuid[], p_states text[], p_rail_references text[] DEFAULT NULL::text[], p_rail_codes text[] DEFAULT NULL::text[], p_error_codes text[] DEFAULT NULL::text[], p_error_messages text[] DEFAULT NULL::text[], p_latencies_ms integer[] DEFAULT NULL::integer[], p_retry_delays_seconds integer[] DEFAULT NULL::integer[], p_unknowns boolean[] DEFAULT NULL::boolean[]")
+        ("p_worker_id text, p_outbox_ids uuid[], p_lease_tokens uuid[], p_states text[], p_rail_references text[] DEFAULT NULL::text[], p_rail_codes text[] DEFAULT NULL::text[], p_error_codes text[] DEFAULT NULL::text[], p_error_messages text[] DEFAULT NULL::text[], p_latencies_ms integer[] DEFAULT NULL::integer[], p_retry_delays_seconds integer[] DEFAULT NULL::integer[], p_unknowns boolean[] DEFAULT NULL::boolean[], p_spends_attempts boolean[] DEFAULT NULL::boolean[], p_asked_only boolean[] DEFAULT NULL::boolean[], p_retry_afters_seconds integer[] DEFAULT NULL::integer[]")
         -> "TABLE(item_no integer, outbox_id uuid, result text, attempt_no integer, state outbox_attempt_state, parked boolean)",
-        "SELECT array_agg(c.outbox_id ORDER BY c.item_no), array_agg(c.result ORDER BY c.item_no), array_agg(c.attempt_no ORDER BY c.item_no), array_agg(c.state::text ORDER BY c.item_no), array_agg(c.parked ORDER BY c.item_no) FROM public.complete_outbox_attempts(p_worker_id => $1, p_outbox_ids => $2, p_lease_tokens => $3, p_states => $4, p_rail_references => $5, p_rail_codes => $6, p_error_codes => $7, p_error_messages => $8, p_latencies_ms => $9, p_retry_delays_seconds => $10, p_unknowns => $11) c";
+        "SELECT array_agg(c.outbox_id ORDER BY c.item_no), array_agg(c.result ORDER BY c.item_no), array_agg(c.attempt_no ORDER BY c.item_no), array_agg(c.state::text ORDER BY c.item_no), array_agg(c.parked ORDER BY c.item_no) FROM public.complete_outbox_attempts(p_worker_id => $1, p_outbox_ids => $2, p_lease_tokens => $3, p_states => $4, p_rail_references => $5, p_rail_codes => $6, p_error_codes => $7, p_error_messages => $8, p_latencies_ms => $9, p_retry_delays_seconds => $10, p_unknowns => $11, p_spends_attempts => $12, p_asked_only => $13, p_retry_afters_seconds => $14) c";
     PARK_UNKNOWN = "park_unknown_outbox"
-        ("p_outbox_id uuid, p_lease_token uuid, p_worker_id text, p_rail_reference text DEFAULT NULL::text, p_rail_code text DEFAULT NULL::text, p_error_code text DEFAULT NULL::text, p_error_message text DEFAULT NULL::text, p_latency_ms integer DEFAULT NULL::integer")
+        ("p_outbox_id uuid, p_lease_token uuid, p_worker_id text, p_rail_reference text DEFAULT NULL::text, p_rail_code text DEFAULT NULL::text, p_error_code text DEFAULT NULL::text, p_error_message text DEFAULT NULL::text, p_latency_ms integer DEFAULT NULL::integer, p_asked_only boolean DEFAULT false")
         -> "TABLE(attempt_no integer, state outbox_attempt_state, parked boolean)",
-        "SELECT * FROM public.park_unknown_outbox(p_outbox_id => $1, p_lease_token => $2, p_worker_id => $3, p_rail_reference => $4, p_rail_code => $5, p_error_code => $6, p_error_message => $7, p_latency_ms => $8)";
+        "SELECT * FROM public.park_unknown_outbox(p_outbox_id => $1, p_lease_token => $2, p_worker_id => $3, p_rail_reference => $4, p_rail_code => $5, p_error_code => $6, p_error_message => $7, p_latency_ms => $8, p_asked_only => $9)";
     RENEW = "renew_outbox_leases"
         ("p_worker_id text, p_outbox_ids uuid[], p_lease_tokens uuid[], p_lease_seconds integer")
         -> "TABLE(outbox_id uuid, renewed boolean, lease_expires_at timestamp with time zone)",
@@ -62,6 +62,10 @@ calls! {
         ("p_worker_id text, p_outbox_ids uuid[], p_lease_tokens uuid[]")
         -> "TABLE(outbox_id uuid, returned boolean)",
         "SELECT * FROM public.return_unsent_outbox_leases(p_worker_id => $1, p_outbox_ids => $2, p_lease_tokens => $3)";
+    TAKE_PERMITS = "take_rail_permits"
+        ("p_rail_type text, p_wanted integer, p_per_second integer, p_burst integer DEFAULT 1")
+        -> "TABLE(permit_no integer, wait_microseconds bigint)",
+        "SELECT wait_microseconds FROM public.take_rail_permits(p_rail_type => $1, p_wanted => $2, p_per_second => $3, p_burst => $4) ORDER BY permit_no";
     REPAIR = "repair_expired_leases"
         ("p_batch_size integer, p_worker_id text")
         -> "TABLE(outbox_id uuid, attempt_no integer, worker_id text, parked boolean)",
@@ -139,9 +143,9 @@ calls! {
         -> "TABLE(target text, state_before text, state_after text, dry_run boolean)",
         "SELECT * FROM public.resume_payment_participant(p_participant_id => $1, p_actor => $2, p_reason => $3, p_dry_run => $4)";
     CONFIGURE_RAIL = "configure_payment_rail"
-        ("p_rail_type text, p_actor text, p_reason text, p_fifo boolean DEFAULT NULL::boolean, p_on_failed text DEFAULT NULL::text, p_marks_sending boolean DEFAULT NULL::boolean")
-        -> "TABLE(rail_type text, fifo boolean, on_failed text, marks_sending boolean, paused boolean)",
-        "SELECT * FROM public.configure_payment_rail(p_rail_type => $1, p_actor => $2, p_reason => $3, p_fifo => $4, p_on_failed => $5, p_marks_sending => $6)";
+        ("p_rail_type text, p_actor text, p_reason text, p_fifo boolean DEFAULT NULL::boolean, p_on_failed text DEFAULT NULL::text, p_marks_sending boolean DEFAULT NULL::boolean, p_give_up_after_seconds integer DEFAULT NULL::integer")
+        -> "TABLE(rail_type text, fifo boolean, on_failed text, marks_sending boolean, paused boolean, give_up_after_seconds integer)",
+        "SELECT * FROM public.configure_payment_rail(p_rail_type => $1, p_actor => $2, p_reason => $3, p_fifo => $4, p_on_failed => $5, p_marks_sending => $6, p_give_up_after_seconds => $7)";
     CONFIGURE_LANE = "configure_payment_lane"
         ("p_actor text, p_reason text, p_record_routine_events boolean DEFAULT NULL::boolean, p_approval_required boolean DEFAULT NULL::boolean, p_approver text DEFAULT NULL::text")
         -> "TABLE(paused boolean, record_routine_events boolean, approval_required boolean)",
@@ -156,12 +160,12 @@ calls! {
         "SELECT * FROM public.enqueue_event_outbox_batch(p_events => $1)";
     CLAIM_EVENTS = "claim_event_outbox_batch"
         ("p_batch_size integer, p_worker_id text, p_lease_seconds integer, p_buckets_max integer DEFAULT 16, p_window_max integer DEFAULT 50")
-        -> "TABLE(bucket smallint, lease_token uuid, log_position bigint, event_id uuid, event_key text, event json, created_at timestamp with time zone, attempt_count integer, redrive_no integer)",
+        -> "TABLE(bucket smallint, lease_token uuid, log_position bigint, event_id uuid, event_key text, event json, created_at timestamp with time zone, attempt_count integer, redrive_no integer, last_attempt_no integer, tried_seconds integer)",
         "SELECT * FROM public.claim_event_outbox_batch(p_batch_size => $1, p_worker_id => $2, p_lease_seconds => $3, p_buckets_max => $4, p_window_max => $5)";
     COMPLETE_EVENTS = "complete_event_outbox_attempts"
-        ("p_worker_id text, p_buckets smallint[], p_positions bigint[], p_lease_tokens uuid[], p_states text[], p_destinations text[] DEFAULT NULL::text[], p_bus_references text[] DEFAULT NULL::text[], p_error_codes text[] DEFAULT NULL::text[], p_error_messages text[] DEFAULT NULL::text[], p_latencies_ms integer[] DEFAULT NULL::integer[], p_retry_delays_seconds integer[] DEFAULT NULL::integer[], p_unknowns boolean[] DEFAULT NULL::boolean[], p_continues boolean[] DEFAULT NULL::boolean[]")
+        ("p_worker_id text, p_buckets smallint[], p_positions bigint[], p_lease_tokens uuid[], p_states text[], p_destinations text[] DEFAULT NULL::text[], p_bus_references text[] DEFAULT NULL::text[], p_error_codes text[] DEFAULT NULL::text[], p_error_messages text[] DEFAULT NULL::text[], p_latencies_ms integer[] DEFAULT NULL::integer[], p_retry_delays_seconds integer[] DEFAULT NULL::integer[], p_unknowns boolean[] DEFAULT NULL::boolean[], p_continues boolean[] DEFAULT NULL::boolean[], p_spends_attempts boolean[] DEFAULT NULL::boolean[]")
         -> "TABLE(item_no integer, result text, attempt_no integer, state outbox_attempt_state, more boolean)",
-        "SELECT array_agg(c.result ORDER BY c.item_no), array_agg(c.more ORDER BY c.item_no) FROM public.complete_event_outbox_attempts(p_worker_id => $1, p_buckets => $2, p_positions => $3, p_lease_tokens => $4, p_states => $5, p_destinations => $6, p_bus_references => $7, p_error_codes => $8, p_error_messages => $9, p_latencies_ms => $10, p_retry_delays_seconds => $11, p_unknowns => $12, p_continues => $13) c";
+        "SELECT array_agg(c.result ORDER BY c.item_no), array_agg(c.more ORDER BY c.item_no) FROM public.complete_event_outbox_attempts(p_worker_id => $1, p_buckets => $2, p_positions => $3, p_lease_tokens => $4, p_states => $5, p_destinations => $6, p_bus_references => $7, p_error_codes => $8, p_error_messages => $9, p_latencies_ms => $10, p_retry_delays_seconds => $11, p_unknowns => $12, p_continues => $13, p_spends_attempts => $14) c";
     RENEW_EVENTS = "renew_event_outbox_leases"
         ("p_worker_id text, p_buckets smallint[], p_lease_tokens uuid[], p_lease_seconds integer")
         -> "TABLE(bucket smallint, renewed boolean, lease_expires_at timestamp with time zone)",

@@ -90,10 +90,14 @@ pub struct ClaimedEvent {
     pub event: Json<Box<RawValue>>,
     /// When it was committed.
     pub created_at: DateTime<Utc>,
-    /// Tries so far; lost workers do not count.
+    /// Tries so far; lost workers, and a bus that was away, do not count.
     pub attempt_count: i32,
     /// How often it was redriven.
     pub redrive_no: i32,
+    /// Outcomes so far, whether they count or not.
+    pub last_attempt_no: i32,
+    /// Seconds since the first of them, by the database's clock.
+    pub tried_seconds: i32,
 }
 
 impl ClaimedEvent {
@@ -154,6 +158,8 @@ pub struct EventOutcome {
     pub latency_ms: Option<i32>,
     /// When to try again; the contract's own steps if not given.
     pub retry_delay_seconds: Option<i32>,
+    /// It is one of the event's tries. Not so if the bus was away and surely did not take it.
+    pub spends_attempt: bool,
 }
 
 impl EventOutcome {
@@ -169,6 +175,7 @@ impl EventOutcome {
             error_message: None,
             latency_ms: None,
             retry_delay_seconds: None,
+            spends_attempt: true,
         }
     }
 }
@@ -301,6 +308,7 @@ impl Executor {
                         matches!(o.state, EventState::Failed { key_continues: true })
                             .then_some(true)
                     }))
+                    .bind(column(outcomes, |o| (!o.spends_attempt).then_some(false)))
                     .fetch_one(connection)
                     .await?)
             })

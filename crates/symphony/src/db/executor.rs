@@ -1,5 +1,7 @@
 //! The worker's handle: claim, complete, renew, return, mark, park, repair, and keep late evidence.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -8,6 +10,7 @@ use sqlx::types::Json;
 
 use super::{Database, DbError, Role, RoleTransaction, calls};
 use crate::domain::{AttemptState, LeaseToken, OutboxId, Outcome, RailKey};
+use crate::engine::gate::Rate;
 
 /// Works items on behalf of one worker.
 #[derive(Debug, Clone)]
@@ -117,8 +120,14 @@ pub struct Completion {
     pub error_message: Option<String>,
     /// How long the rail took.
     pub latency_ms: Option<i32>,
-    /// When to try again; `None` for the standard backoff.
+    /// When to try again, exactly; `None` for the standard backoff.
     pub retry_delay_seconds: Option<i32>,
+    /// What the rail asked for: it delays, and never hastens.
+    pub retry_after_seconds: Option<i32>,
+    /// It counts towards the ceiling of 20. Not so if the rail was busy or away, or has not settled yet.
+    pub spends_attempt: bool,
+    /// The rail was only asked: nothing was sent.
+    pub asked_only: bool,
 }
 
 impl Completion {
@@ -133,6 +142,9 @@ impl Completion {
             error_message: None,
             latency_ms: None,
             retry_delay_seconds: None,
+            retry_after_seconds: None,
+            spends_attempt: true,
+            asked_only: false,
         }
     }
 }
@@ -292,6 +304,9 @@ impl Executor {
                     .bind(completion.latency_ms)
                     .bind(completion.retry_delay_seconds)
                     .bind(completion.outcome == Outcome::Unknown)
+                    .bind(completion.spends_attempt)
+                    .bind(completion.asked_only)
+                    .bind(completion.retry_after_seconds)
                     .fetch_one(connection)
                     .await?)
             })
@@ -324,6 +339,9 @@ impl Executor {
                     .bind(column(completions, |c| c.latency_ms))
                     .bind(column(completions, |c| c.retry_delay_seconds))
                     .bind(column(completions, |c| (c.outcome == Outcome::Unknown).then_some(true)))
+                    .bind(column(completions, |c| (!c.spends_attempt).then_some(false)))
+                    .bind(column(completions, |c| c.asked_only.then_some(true)))
+                    .bind(column(completions, |c| c.retry_after_seconds))
                     .fetch_one(connection)
                     .await?)
             })
@@ -347,6 +365,7 @@ impl Executor {
                 .bind(&evidence.error_code)
                 .bind(&evidence.error_message)
                 .bind(evidence.latency_ms)
+                .bind(evidence.asked_only)
                 .fetch_one(connection)
                 .await?)
         })
@@ -372,6 +391,36 @@ impl Executor {
             })
             .await?;
         Ok(rows.into_iter().map(|(id, renewed, until)| (id, until.filter(|_| renewed))).collect())
+    }
+
+    /// Turns at a rail whose rate is the whole fleet's: how long to wait for each, from now on.
+    pub async fn take_rail_permits(
+        &self,
+        rail_type: &str,
+        rate: Rate,
+        wanted: u32,
+    ) -> Result<Vec<Duration>, DbError> {
+        let whole = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
+        // Permits of a call whose COMMIT got no answer are lost, which is harmless.
+        let waits: Vec<i64> = self
+            .call_repeatable(async |connection| {
+                Ok(sqlx::query_scalar(calls::TAKE_PERMITS.sql)
+                    .bind(rail_type)
+                    .bind(whole(wanted))
+                    .bind(whole(rate.per_second.max(1)))
+                    .bind(whole(rate.burst.max(1)))
+                    .fetch_all(connection)
+                    .await?)
+            })
+            .await?;
+        let wait = |micros| Duration::from_micros(u64::try_from(micros).unwrap_or(0));
+        Ok(waits.into_iter().map(wait).collect())
+    }
+
+    /// Whether a lease is still held, by the database's word of this moment. It is not made any longer.
+    pub async fn still_holds(&self, worker_id: &str, lease: Lease) -> Result<bool, DbError> {
+        let answers = self.renew(worker_id, &[lease], 1).await?;
+        Ok(answers.first().is_some_and(|(_, until)| until.is_some()))
     }
 
     /// Say that these are about to leave. Send only those answered `true`.

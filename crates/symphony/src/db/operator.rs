@@ -69,6 +69,8 @@ pub struct RailSettings {
     pub marks_sending: bool,
     /// It is paused.
     pub paused: bool,
+    /// How long an item is tried while the rail is busy or away.
+    pub give_up_after_seconds: i32,
 }
 
 /// The payment lane's switches.
@@ -264,6 +266,7 @@ impl Operator {
         fifo: Option<bool>,
         on_failed: Option<&str>,
         marks_sending: Option<bool>,
+        give_up_after_seconds: Option<i32>,
     ) -> Result<RailSettings, DbError> {
         self.change(act, async |connection| {
             Ok(sqlx::query_as(calls::CONFIGURE_RAIL.sql)
@@ -273,6 +276,7 @@ impl Operator {
                 .bind(fifo)
                 .bind(on_failed)
                 .bind(marks_sending)
+                .bind(give_up_after_seconds)
                 .fetch_one(connection)
                 .await?)
         })

@@ -1,16 +1,18 @@
-//! How much may be claimed for a rail now: a circuit breaker and a rate limit.
+//! How much a destination can take: a circuit breaker and a rate limit.
 //!
-//! Both are plain state machines in integers: time is a parameter, nothing is read and nothing waits. They
-//! decide before the claim, because an item that is not claimed costs nothing, and one that is claimed and
-//! not sent costs a lease.
+//! Both are plain state machines in integers: time is a parameter, nothing is read and nothing waits. The breaker
+//! decides before the claim, because an item that is not claimed costs nothing, and one that is claimed and
+//! not sent costs a lease. The rate decides before each call (`pace.rs`).
 
 mod breaker;
+mod pace;
 mod rate_limit;
 
 use std::time::{Duration, Instant};
 
 pub use breaker::{Allowance, Breaker, BreakerSettings, BreakerState};
-pub use rate_limit::{Rate, RateLimit};
+pub(super) use pace::Pace;
+pub use rate_limit::{Rate, RateLimit, RateScope};
 
 /// `now + wait`; past the end of the clock, a day: nobody sleeps that long without looking again.
 fn later(now: Instant, wait: Duration) -> Instant {

@@ -1,26 +1,33 @@
 //! What this worker holds: leases by its own clock, renewed while there is work on them.
 //!
 //! The database decides who holds what. A worker may only assume that its lease lasts until the moment before
-//! it asked for it plus the lease's length, on its own monotonic clock: that is never later than the truth.
+//! it asked for it plus the lease's length, on its own clock ([`Clock`]): that is never later than the truth.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::clock::{Clock, Moment};
+use super::gate::{Pace, Rate};
 use super::{LaneMetrics, Point, Points};
 
 /// One held item, shared between its dispatch, the renewal and the shutdown.
 #[derive(Debug)]
 pub struct Hold {
-    epoch: Instant,
+    clock: Clock,
+    epoch: Moment,
     until_micros: AtomicU64,
     sent: AtomicBool,
     lost: AtomicBool,
     margin: Duration,
     stopping: Arc<AtomicBool>,
     points: Points,
+    /// Whoever calls waits for a turn.
+    pace: Option<Arc<Pace>>,
+    /// It has not had its first.
+    ahead: AtomicBool,
 }
 
 /// Why an item was not sent.
@@ -42,11 +49,37 @@ impl Hold {
         may_send(
             self.lost.load(Ordering::Acquire),
             self.stopping.load(Ordering::Acquire),
-            self.remaining(Instant::now()),
+            self.remaining(self.clock.now()),
             call_limit + self.margin,
         )?;
         self.sent.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Wait for a turn at the destination: before every call, inquiries included. `permits` asks the database for some,
+    /// where the rate is the whole fleet's: how long to wait for each.
+    pub async fn turn<E>(
+        &self,
+        permits: impl AsyncFnOnce(Rate, u32) -> Result<Vec<Duration>, E>,
+    ) -> Result<(), E> {
+        if let Some(pace) = &self.pace {
+            pace.turn(permits).await?;
+            self.leave_the_queue();
+        }
+        Ok(())
+    }
+
+    fn leave_the_queue(&self) {
+        if let Some(pace) = &self.pace
+            && self.ahead.swap(false, Ordering::AcqRel)
+        {
+            pace.leave();
+        }
+    }
+
+    /// Now, by the clock leases are counted on.
+    pub fn now(&self) -> Moment {
+        self.clock.now()
     }
 
     /// Whether the first byte may have left.
@@ -59,14 +92,20 @@ impl Hold {
         self.points.reach(point);
     }
 
-    fn remaining(&self, now: Instant) -> Duration {
+    fn remaining(&self, now: Moment) -> Duration {
         let until = Duration::from_micros(self.until_micros.load(Ordering::Acquire));
-        until.saturating_sub(now.saturating_duration_since(self.epoch))
+        until.saturating_sub(now.since(self.epoch))
     }
 
-    fn extend(&self, until: Instant) {
-        let micros = until.saturating_duration_since(self.epoch).as_micros();
+    fn extend(&self, until: Moment) {
+        let micros = until.since(self.epoch).as_micros();
         self.until_micros.store(u64::try_from(micros).unwrap_or(u64::MAX), Ordering::Release);
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.leave_the_queue();
     }
 }
 
@@ -101,7 +140,8 @@ fn needs_renewal(lost: bool, remaining: Duration, lease: Duration) -> bool {
 /// Everything this worker holds.
 #[derive(Debug)]
 pub(crate) struct Holds<K> {
-    epoch: Instant,
+    clock: Clock,
+    epoch: Moment,
     lease: Duration,
     margin: Duration,
     held: Mutex<HashMap<K, Arc<Hold>>>,
@@ -112,13 +152,15 @@ pub(crate) struct Holds<K> {
 
 impl<K: Copy + Eq + Hash> Holds<K> {
     pub(crate) fn new(
+        clock: Clock,
         lease: Duration,
         margin: Duration,
         points: Points,
         metrics: Arc<LaneMetrics>,
     ) -> Self {
         Self {
-            epoch: Instant::now(),
+            epoch: clock.now(),
+            clock,
             lease,
             margin,
             held: Mutex::default(),
@@ -129,11 +171,17 @@ impl<K: Copy + Eq + Hash> Holds<K> {
     }
 
     /// Leases asked for at `asked_at` were granted.
-    pub(crate) fn add(&self, asked_at: Instant, leases: impl Iterator<Item = K>) -> Vec<Arc<Hold>> {
+    pub(crate) fn add(
+        &self,
+        asked_at: Moment,
+        leases: impl Iterator<Item = K>,
+        pace: Option<&Arc<Pace>>,
+    ) -> Vec<Arc<Hold>> {
         let mut all = self.lock();
         let holds = leases
             .map(|lease| {
                 let hold = Arc::new(Hold {
+                    clock: self.clock.clone(),
                     epoch: self.epoch,
                     until_micros: AtomicU64::new(0),
                     sent: AtomicBool::new(false),
@@ -141,8 +189,10 @@ impl<K: Copy + Eq + Hash> Holds<K> {
                     margin: self.margin,
                     stopping: self.stopping.clone(),
                     points: self.points.clone(),
+                    pace: pace.cloned(),
+                    ahead: AtomicBool::new(true),
                 });
-                hold.extend(asked_at + self.lease);
+                hold.extend(asked_at.after(self.lease));
                 all.insert(lease, hold.clone());
                 hold
             })
@@ -168,7 +218,7 @@ impl<K: Copy + Eq + Hash> Holds<K> {
     }
 
     /// The leases that should be renewed now.
-    pub(crate) fn due_for_renewal(&self, now: Instant) -> Vec<K> {
+    pub(crate) fn due_for_renewal(&self, now: Moment) -> Vec<K> {
         self.lock()
             .iter()
             .filter(|(_, hold)| {
@@ -179,12 +229,12 @@ impl<K: Copy + Eq + Hash> Holds<K> {
     }
 
     /// Renewals asked for at `asked_at` were answered. Returns how many leases were lost.
-    pub(crate) fn renewed(&self, asked_at: Instant, answers: &[(K, bool)]) -> usize {
+    pub(crate) fn renewed(&self, asked_at: Moment, answers: &[(K, bool)]) -> usize {
         let all = self.lock();
         let mut lost = 0;
         for (lease, renewed) in answers {
             match all.get(lease) {
-                Some(hold) if *renewed => hold.extend(asked_at + self.lease),
+                Some(hold) if *renewed => hold.extend(asked_at.after(self.lease)),
                 Some(hold) => {
                     hold.lost.store(true, Ordering::Release);
                     lost += 1;
@@ -257,21 +307,37 @@ mod tests {
         }
     }
 
+    fn holds_on(clock: &Clock) -> Holds<u32> {
+        Holds::new(clock.clone(), 60 * SECOND, 5 * SECOND, Points::default(), Arc::default())
+    }
+
+    #[test]
+    fn a_host_that_was_suspended_past_its_lease_sends_nothing_and_renews_first() {
+        let clock = Clock::default();
+        let holds = holds_on(&clock);
+        let hold = holds.add(clock.now(), [1].into_iter(), None).remove(0);
+        clock.suspend(40 * SECOND);
+        assert_eq!(holds.due_for_renewal(clock.now()), vec![1]);
+        hold.begin_sending(10 * SECOND).unwrap();
+        clock.suspend(20 * SECOND);
+        assert_eq!(hold.begin_sending(Duration::ZERO), Err(Unsent::LeaseTooShort));
+    }
+
     #[test]
     fn a_lease_counts_from_before_it_was_asked_for() {
-        let holds: Holds<u32> =
-            Holds::new(60 * SECOND, 5 * SECOND, Points::default(), Arc::default());
+        let holds: Holds<u32> = holds_on(&Clock::default());
         let asked_at = holds.epoch;
-        let hold = holds.add(asked_at, [1].into_iter()).remove(0);
-        assert_eq!(hold.remaining(asked_at + 20 * SECOND), 40 * SECOND);
-        assert_eq!(hold.remaining(asked_at + 61 * SECOND), Duration::ZERO);
-        assert_eq!(holds.due_for_renewal(asked_at + 19 * SECOND), Vec::<u32>::new());
-        assert_eq!(holds.due_for_renewal(asked_at + 20 * SECOND), vec![1]);
+        let hold = holds.add(asked_at, [1].into_iter(), None).remove(0);
+        let at = |seconds: u32| asked_at.after(seconds * SECOND);
+        assert_eq!(hold.remaining(at(20)), 40 * SECOND);
+        assert_eq!(hold.remaining(at(61)), Duration::ZERO);
+        assert_eq!(holds.due_for_renewal(at(19)), Vec::<u32>::new());
+        assert_eq!(holds.due_for_renewal(at(20)), vec![1]);
 
-        assert_eq!(holds.renewed(asked_at + 20 * SECOND, &[(1, true)]), 0);
-        assert_eq!(hold.remaining(asked_at + 20 * SECOND), 60 * SECOND);
+        assert_eq!(holds.renewed(at(20), &[(1, true)]), 0);
+        assert_eq!(hold.remaining(at(20)), 60 * SECOND);
 
-        assert_eq!(holds.renewed(asked_at + 50 * SECOND, &[(1, false), (2, false)]), 1);
+        assert_eq!(holds.renewed(at(50), &[(1, false), (2, false)]), 1);
         assert_eq!(hold.begin_sending(Duration::ZERO), Err(Unsent::LeaseLost));
         assert!(!hold.was_sent());
         holds.remove([1].iter());
@@ -280,8 +346,9 @@ mod tests {
 
     #[test]
     fn once_stopping_nothing_more_is_sent() {
-        let holds: Holds<u32> = Holds::new(60 * SECOND, SECOND, Points::default(), Arc::default());
-        let hold = holds.add(Instant::now(), [1].into_iter()).remove(0);
+        let clock = Clock::default();
+        let holds = holds_on(&clock);
+        let hold = holds.add(clock.now(), [1].into_iter(), None).remove(0);
         hold.begin_sending(SECOND).unwrap();
         assert!(hold.was_sent());
         holds.stop_sending();

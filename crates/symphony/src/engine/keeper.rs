@@ -1,7 +1,7 @@
 //! Renewal of what this worker holds, and repair of what lost workers held.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::pacer::between;
 use super::{Lane, Shared, Stage, holds, jitter};
@@ -19,9 +19,9 @@ pub(super) async fn renew<L: Lane>(shared: Arc<Shared<L>>) {
             // Whoever should complete these may be dead: others must get them.
             return;
         }
-        let due = shared.holds.due_for_renewal(Instant::now());
+        let due = shared.holds.due_for_renewal(shared.clock.now());
         for leases in due.chunks(shared.settings.batch_items_max) {
-            let asked_at = Instant::now();
+            let asked_at = shared.clock.now();
             match shared.lane.renew(leases, shared.settings.lease).await {
                 Ok(answers) => {
                     let lost = shared.holds.renewed(asked_at, &answers);

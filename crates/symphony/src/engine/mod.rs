@@ -5,12 +5,13 @@
 //! - [`listener`](self): hints that work was committed, and who follows them (`listener.rs`);
 //! - `pacer.rs`: when to claim next (pure), `gate.rs`: how much a destination can take (pure);
 //! - `puller.rs`: claims for one group and starts dispatches, within bounds;
-//! - `holds.rs`: what is held, and how long (pure but for a clock);
+//! - `holds.rs`: what is held, and how long (pure but for a clock, `clock.rs`);
 //! - `completer.rs`: outcomes are gathered and written, again and again until the database has answered;
 //! - `keeper.rs`: renewal and repair.
 //!
 //! A worker may die at any line of this: whatever it held comes back through its lease.
 
+mod clock;
 mod completer;
 pub mod gate;
 mod holds;
@@ -37,6 +38,7 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::db::{Database, DbError};
+pub use clock::{Clock, Moment};
 use holds::Holds;
 pub use holds::{Hold, Unsent};
 pub use metrics::{Counter, Gauge, Histogram, LATENCY_BOUNDS_MS, LaneMetrics};
@@ -308,6 +310,7 @@ struct Shared<L: Lane> {
     settings: EngineSettings,
     metrics: Arc<LaneMetrics>,
     points: Points,
+    clock: Clock,
     holds: Holds<L::Lease>,
     room: Room,
     groups: Vec<puller::GroupState>,
@@ -352,6 +355,11 @@ pub struct Start<L> {
 impl Engine {
     /// Start working. Refuses settings that contradict each other.
     pub fn start<L: Lane>(start: Start<L>) -> Result<Self, Contradiction> {
+        Self::start_with_clock(start, Clock::default())
+    }
+
+    /// The same by a clock that a test can move on, as if the host had been suspended.
+    pub fn start_with_clock<L: Lane>(start: Start<L>, clock: Clock) -> Result<Self, Contradiction> {
         let groups = start.lane.groups();
         let worker_id = start.lane.worker_id().to_owned();
         check(&start.settings, &groups)?;
@@ -362,6 +370,7 @@ impl Engine {
         let group_count = groups.len();
         let shared = Arc::new(Shared {
             holds: Holds::new(
+                clock.clone(),
                 start.settings.lease,
                 start.settings.lease_margin,
                 start.points.clone(),
@@ -373,6 +382,7 @@ impl Engine {
             database: start.database,
             metrics: start.metrics.clone(),
             points: start.points,
+            clock,
             unwritten: AtomicBool::new(false),
             stage: stage_seen,
             settings: start.settings.clone(),

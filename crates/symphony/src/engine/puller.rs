@@ -9,7 +9,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
-use super::gate::{Allowance, Breaker, RateLimit};
+use super::gate::{Allowance, Breaker, Pace};
 use super::holds::Hold;
 use super::pacer::{Catch, Look, Pacer, worth_claiming};
 use super::{
@@ -49,37 +49,6 @@ impl Room {
     }
 }
 
-/// How much the destination can take.
-#[derive(Debug)]
-struct Gate {
-    breaker: Breaker,
-    rate: RateLimit,
-}
-
-impl Gate {
-    /// How many items may be claimed, or when to ask again.
-    fn allowance(&mut self, now: Instant) -> Result<usize, Instant> {
-        if let Some(until) = self.rate.next_at(now) {
-            return Err(until);
-        }
-        // Asked last, because it gives its probe away with the answer.
-        match self.breaker.allowance(now) {
-            Allowance::Nothing { until } => Err(until),
-            allowance => {
-                let items = allowance.items_max().min(self.rate.available(now));
-                Ok(usize::try_from(items).unwrap_or(usize::MAX))
-            }
-        }
-    }
-
-    fn claimed(&mut self, now: Instant, items: usize) {
-        self.rate.take(now, u32::try_from(items).unwrap_or(u32::MAX));
-        if items == 0 {
-            self.breaker.probe_unused(now);
-        }
-    }
-}
-
 /// One group as the tasks share it.
 #[derive(Debug)]
 pub(super) struct GroupState {
@@ -94,7 +63,9 @@ pub(super) struct GroupState {
     freed: Notify,
     held: AtomicUsize,
     calls: Semaphore,
-    gate: Mutex<Gate>,
+    /// `None`: no rate limit.
+    pace: Option<Arc<Pace>>,
+    breaker: Mutex<Breaker>,
 }
 
 impl GroupState {
@@ -106,20 +77,40 @@ impl GroupState {
             freed: Notify::new(),
             held: AtomicUsize::new(0),
             calls: Semaphore::new(settings.concurrency_max),
-            gate: Mutex::new(Gate {
-                breaker: Breaker::new(settings.breaker),
-                rate: RateLimit::new(settings.rate, Instant::now()),
-            }),
+            pace: settings.rate.map(|rate| Arc::new(Pace::new(rate))),
+            breaker: Mutex::new(Breaker::new(settings.breaker)),
             settings,
         }
     }
 
     fn report(&self, trouble: bool) {
-        self.gate().breaker.report(Instant::now(), trouble);
+        self.breaker().report(Instant::now(), trouble);
     }
 
-    fn gate(&self) -> std::sync::MutexGuard<'_, Gate> {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    fn claimed(&self, items: usize) {
+        if items == 0 {
+            self.breaker().probe_unused(Instant::now());
+        }
+        if let Some(pace) = &self.pace {
+            pace.claimed(items);
+        }
+    }
+
+    fn breaker(&self) -> std::sync::MutexGuard<'_, Breaker> {
+        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something was let go, or has had its turn.
+    async fn freed(&self) {
+        match &self.pace {
+            None => self.freed.notified().await,
+            Some(pace) => {
+                tokio::select! {
+                    () = self.freed.notified() => {}
+                    () = pace.left() => {}
+                }
+            }
+        }
     }
 }
 
@@ -198,17 +189,21 @@ async fn nudged(nudge: Option<&Notify>) {
 /// Back-pressure: wait until there is room for a worthwhile claim and the destination can take it.
 async fn wait_for_room<L: Lane>(shared: &Shared<L>, group: &GroupState) -> usize {
     loop {
-        let freed = group.freed.notified();
         let held = group.held.load(Ordering::Acquire);
-        let capacity = group.settings.held_items_max().min(shared.settings.held_items_max);
-        let room = group.settings.held_items_max().saturating_sub(held).min(shared.room.free());
+        let mut capacity = group.settings.held_items_max().min(shared.settings.held_items_max);
+        let mut room = group.settings.held_items_max().saturating_sub(held).min(shared.room.free());
+        if let Some(pace) = &group.pace {
+            capacity = capacity.min(pace.ahead_max());
+            room = room.min(pace.room());
+        }
         // What cannot be written down must not be sent: whoever writes says so, and lets go of items once it can.
         let writable = !shared.unwritten.load(Ordering::Acquire);
         if writable && worth_claiming(held, group.settings.concurrency_max, room, capacity) {
-            let now = Instant::now();
-            let allowance = group.gate().allowance(now);
+            // Asked last, because it gives its probe away with the answer.
+            let allowance = group.breaker().allowance(Instant::now());
             match allowance {
-                Ok(items) => {
+                Allowance::Free | Allowance::Probe => {
+                    let items = usize::try_from(allowance.items_max()).unwrap_or(usize::MAX);
                     // Half of what may be held: one half is written down while the other is claimed.
                     let wanted = room
                         .min(capacity.div_ceil(2))
@@ -220,13 +215,13 @@ async fn wait_for_room<L: Lane>(shared: &Shared<L>, group: &GroupState) -> usize
                         return taken;
                     }
                 }
-                Err(until) => {
+                Allowance::Nothing { until } => {
                     tokio::time::sleep_until(until.into()).await;
                     continue;
                 }
             }
         }
-        freed.await;
+        group.freed().await;
     }
 }
 
@@ -238,8 +233,8 @@ async fn claim<L: Lane>(
     pacer: &mut Pacer,
     outlet: &Outlet<L>,
 ) {
-    let asked_at = Instant::now();
-    let look = pacer.look(asked_at);
+    let asked_at = shared.clock.now();
+    let look = pacer.look(Instant::now());
     let request = Ask {
         group: &group.settings.name,
         items_max,
@@ -257,21 +252,21 @@ async fn claim<L: Lane>(
             shared.metrics.database_errors.add(1);
             tracing::warn!(lane = shared.lane.name(), group = group.settings.name, code = error.code(), %error, "nothing could be claimed");
             pacer.failed(Instant::now(), jitter());
-            group.gate().claimed(Instant::now(), 0);
+            group.claimed(0);
             release(shared, index, items_max);
             return;
         }
     };
     let got = works.len();
     pacer.claimed(Instant::now(), Catch { asked: items_max, got, through, look }, jitter());
-    group.gate().claimed(Instant::now(), got);
+    group.claimed(got);
     release(shared, index, items_max.saturating_sub(got));
     if works.is_empty() {
         shared.metrics.empty_claims.add(1);
         return;
     }
     shared.metrics.claimed_items.add(works.iter().map(L::items).sum());
-    let holds = shared.holds.add(asked_at, works.iter().map(L::lease));
+    let holds = shared.holds.add(asked_at, works.iter().map(L::lease), group.pace.as_ref());
     shared.points.reach(Point::AfterClaim);
     let mut items = works.into_iter().zip(holds).peekable();
     while items.peek().is_some() {

@@ -23,7 +23,7 @@ use chrono::Utc;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Request, Uri};
-use symphony::lanes::payments::rail::{Answer, Inquiry, Payment, Rail, Terms, Verdict};
+use symphony::lanes::payments::rail::{Answer, Clearance, Inquiry, Payment, Rail, Terms, Verdict};
 use symphony::money::{Defect, DestinationRule};
 use tokio::time::Instant;
 
@@ -64,13 +64,29 @@ impl HttpRail {
         setup::rail(settings, &environment)
     }
 
-    async fn post(&self, payment: &Payment) -> Result<Reply, Failure> {
+    async fn post(
+        &self,
+        payment: &Payment,
+        clearance: Option<&dyn Clearance>,
+    ) -> Result<Reply, Failure> {
         let deadline = Instant::now() + self.terms.timeout;
         let body = Bytes::copy_from_slice(payment.payload.get().as_bytes());
         let mut request =
             self.request(Method::POST, &self.payments, &self.payments.target, payment, body);
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        self.payments.origin.exchange(request, deadline).await
+        self.payments.origin.exchange_when(request, deadline, clearance).await
+    }
+
+    fn answer(&self, payment: &Payment, reply: Result<Reply, Failure>) -> Answer {
+        match reply {
+            Ok(reply) => self.reader.dispatch(&payment.key.to_string(), &reply, Utc::now()),
+            Err(Failure::NotSent { error_code, message }) => {
+                Answer::trouble(Verdict::Retryable, error_code, message)
+            }
+            Err(Failure::Lost { error_code, message }) => {
+                Answer::trouble(Verdict::Unknown, error_code, message)
+            }
+        }
     }
 
     async fn get(&self, endpoint: &Endpoint, payment: &Payment) -> Result<Reply, Failure> {
@@ -128,15 +144,11 @@ impl Rail for HttpRail {
     }
 
     async fn dispatch(&self, payment: &Payment) -> Answer {
-        match self.post(payment).await {
-            Ok(reply) => self.reader.dispatch(&payment.key.to_string(), &reply, Utc::now()),
-            Err(Failure::NotSent { error_code, message }) => {
-                Answer::trouble(Verdict::Retryable, error_code, message)
-            }
-            Err(Failure::Lost { error_code, message }) => {
-                Answer::trouble(Verdict::Unknown, error_code, message)
-            }
-        }
+        self.answer(payment, self.post(payment, None).await)
+    }
+
+    async fn dispatch_when(&self, payment: &Payment, clearance: &dyn Clearance) -> Answer {
+        self.answer(payment, self.post(payment, Some(clearance)).await)
     }
 
     async fn inquire(&self, payment: &Payment) -> Inquiry {

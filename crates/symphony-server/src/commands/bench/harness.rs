@@ -263,7 +263,7 @@ impl Run<'_> {
         self.database()
             .await?
             .operator()
-            .configure_rail(rail, &Self::act(), Some(true), None, None)
+            .configure_rail(rail, &Self::act(), Some(true), None, None, None)
             .await?;
         Ok(())
     }

@@ -53,7 +53,7 @@ async fn once(database: &Database, instruction: &str, state: &str) -> Result<Ite
 /// Make a rail keep each merchant's order.
 pub(super) async fn make_ordered(database: &Database, rail: &str) -> Result<(), Failure> {
     let reason = act("payments of a merchant must arrive in order");
-    database.operator().configure_rail(rail, &reason, Some(true), None, None).await?;
+    database.operator().configure_rail(rail, &reason, Some(true), None, None, None).await?;
     Ok(())
 }
 

@@ -4,13 +4,26 @@ use std::time::{Duration, Instant};
 
 use super::later;
 
-/// How many items a rail takes.
+/// How many calls a rail takes, inquiries included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     /// In the long run; 0 counts as 1.
     pub per_second: u32,
     /// At once, after a pause; 0 counts as 1.
     pub burst: u32,
+    /// Whose calls are counted together.
+    pub scope: RateScope,
+}
+
+/// Whose calls a [`Rate`] counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RateScope {
+    /// Those of this process.
+    #[default]
+    Process,
+    /// Those of every worker on this database, which hands out the permits.
+    Fleet,
 }
 
 /// A token bucket. Exact over any time: it counts in billionths of a token, and a nanosecond brings a whole
@@ -50,7 +63,7 @@ impl RateLimit {
         Self { bucket }
     }
 
-    /// How many items may be sent now.
+    /// How many calls may be made now.
     pub fn available(&self, now: Instant) -> u32 {
         self.bucket.map_or(u32::MAX, |bucket| {
             u32::try_from(bucket.level_at(now).max(0) / TOKEN).unwrap_or(u32::MAX)
@@ -63,6 +76,13 @@ impl RateLimit {
             bucket.level = bucket.level_at(now).saturating_sub(i128::from(items) * TOKEN);
             bucket.at = bucket.at.max(now);
         }
+    }
+
+    /// Take one as soon as there is one; answers when that is.
+    pub fn reserve(&mut self, now: Instant) -> Instant {
+        let at = self.next_at(now).unwrap_or(now);
+        self.take(now, 1);
+        at
     }
 
     /// When the next item may be sent; `None` if one may now.
@@ -112,7 +132,7 @@ mod tests {
     #[test]
     fn a_burst_is_spent_and_comes_back_at_the_rate() {
         pour(
-            Rate { per_second: 10, burst: 5 },
+            Rate { per_second: 10, burst: 5, scope: RateScope::Process },
             &[
                 (0, 5, 5, Some(100)),
                 (50, 0, 0, Some(100)),
@@ -132,7 +152,7 @@ mod tests {
     #[test]
     fn what_was_taken_too_much_is_paid_off_first() {
         pour(
-            Rate { per_second: 10, burst: 2 },
+            Rate { per_second: 10, burst: 2, scope: RateScope::Process },
             &[
                 (0, 2, 5, Some(400)),
                 (300, 0, 0, Some(400)),
@@ -145,9 +165,18 @@ mod tests {
     #[test]
     fn an_older_clock_reading_changes_nothing() {
         pour(
-            Rate { per_second: 10, burst: 2 },
+            Rate { per_second: 10, burst: 2, scope: RateScope::Process },
             &[(1_000, 2, 2, Some(1_100)), (500, 0, 0, Some(1_100)), (1_100, 1, 0, None)],
         );
+    }
+
+    #[test]
+    fn those_who_come_at_once_are_called_one_after_another() {
+        let start = Instant::now();
+        let rate = Rate { per_second: 10, burst: 2, scope: RateScope::Process };
+        let mut limit = RateLimit::new(Some(rate), start);
+        let at: Vec<_> = (0..5).map(|_| limit.reserve(start).duration_since(start)).collect();
+        assert_eq!(at, [0, 0, 100, 200, 300].map(Duration::from_millis));
     }
 
     #[test]
@@ -155,7 +184,10 @@ mod tests {
         // Asked at awkward moments, so that a rounding of each look would show.
         for per_second in [1, 3, 7, 9, 1_000, 999_983] {
             let start = Instant::now();
-            let mut limit = RateLimit::new(Some(Rate { per_second, burst: u32::MAX }), start);
+            let mut limit = RateLimit::new(
+                Some(Rate { per_second, burst: u32::MAX, scope: RateScope::Process }),
+                start,
+            );
             limit.take(start, u32::MAX);
             let day = Duration::from_hours(24);
             let step = Duration::from_nanos(864_000_000_007);
@@ -175,7 +207,10 @@ mod tests {
     fn the_next_moment_is_neither_early_nor_late() {
         for per_second in [1, 3, 7, 999_983, u32::MAX] {
             let start = Instant::now();
-            let mut limit = RateLimit::new(Some(Rate { per_second, burst: 1 }), start);
+            let mut limit = RateLimit::new(
+                Some(Rate { per_second, burst: 1, scope: RateScope::Process }),
+                start,
+            );
             let mut now = start;
             for _ in 0..100 {
                 limit.take(now, 1);
@@ -195,6 +230,9 @@ mod tests {
         let mut unlimited = RateLimit::new(None, now);
         unlimited.take(now, u32::MAX);
         assert_eq!((unlimited.available(now), unlimited.next_at(now)), (u32::MAX, None));
-        pour(Rate { per_second: 0, burst: 0 }, &[(0, 1, 1, Some(1_000)), (1_000, 1, 0, None)]);
+        pour(
+            Rate { per_second: 0, burst: 0, scope: RateScope::Process },
+            &[(0, 1, 1, Some(1_000)), (1_000, 1, 0, None)],
+        );
     }
 }

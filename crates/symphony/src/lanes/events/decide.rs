@@ -13,12 +13,32 @@ pub struct Retry {
     pub steps_seconds: Vec<u32>,
     /// After this many attempts an event is FAILED.
     pub attempts_max: u32,
+    /// How long an event is tried while the bus is away, which counts as no attempt.
+    pub give_up_after_seconds: u32,
 }
 
 impl Default for Retry {
     fn default() -> Self {
-        Self { steps_seconds: vec![1, 5, 30, 120, 600, 3600], attempts_max: 10 }
+        Self {
+            steps_seconds: vec![1, 5, 30, 120, 600, 3600],
+            attempts_max: 10,
+            give_up_after_seconds: 86_400,
+        }
     }
+}
+
+/// The longest pause of an event whose bus is away.
+const AWAY_PAUSE_SECONDS_MAX: i32 = 600;
+
+/// What was tried before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Tries {
+    /// Those that count.
+    pub(super) counted: i32,
+    /// All of them.
+    pub(super) outcomes: i32,
+    /// Since the first.
+    pub(super) seconds: i32,
 }
 
 /// What becomes of one event.
@@ -30,16 +50,13 @@ pub(super) struct Verdict {
     pub(super) trouble: Option<Trouble>,
     /// The next of its key may go.
     pub(super) key_goes_on: bool,
+    /// It counts.
+    pub(super) spends_attempt: bool,
 }
 
 impl Retry {
-    /// What an answer means for an event that was tried this often before.
-    pub(super) fn judge(
-        &self,
-        answer: Publication,
-        attempt_count: i32,
-        on_failed: OnFailed,
-    ) -> Verdict {
+    /// What an answer means for an event that was tried before.
+    pub(super) fn judge(&self, answer: Publication, tries: Tries, on_failed: OnFailed) -> Verdict {
         match answer {
             Publication::Accepted { reference } => Verdict {
                 state: EventState::Dispatched,
@@ -47,20 +64,40 @@ impl Retry {
                 bus_reference: Some(reference),
                 trouble: None,
                 key_goes_on: true,
+                spends_attempt: true,
             },
             Publication::Refused(trouble) => failed(trouble, on_failed),
+            // The bus is away and surely did not take it: that says nothing of the event.
+            Publication::Again { trouble, unknown: false, bus_unwell: true, retry_after } => {
+                if u32::try_from(tries.seconds).unwrap_or(0) >= self.give_up_after_seconds {
+                    let message =
+                        format!("the bus was away: {}: {}", trouble.code, trouble.message);
+                    return failed(Trouble::new("GIVEN_UP", message), on_failed);
+                }
+                let own = self.delay_seconds(tries.outcomes, None).min(AWAY_PAUSE_SECONDS_MAX);
+                let asked = asked_seconds(retry_after);
+                Verdict {
+                    state: EventState::Retryable { unknown: false },
+                    retry_delay_seconds: Some(own.max(i32::try_from(asked).unwrap_or(i32::MAX))),
+                    bus_reference: None,
+                    trouble: Some(trouble),
+                    key_goes_on: false,
+                    spends_attempt: false,
+                }
+            }
             Publication::Again { trouble, .. }
-                if attempts(attempt_count).saturating_add(1) >= self.attempts_max =>
+                if attempts(tries.counted).saturating_add(1) >= self.attempts_max =>
             {
                 let message = format!("no more retries: {}: {}", trouble.code, trouble.message);
                 failed(Trouble::new("RETRY_CEILING", message), on_failed)
             }
             Publication::Again { trouble, unknown, retry_after, .. } => Verdict {
                 state: EventState::Retryable { unknown },
-                retry_delay_seconds: Some(self.delay_seconds(attempt_count, retry_after)),
+                retry_delay_seconds: Some(self.delay_seconds(tries.counted, retry_after)),
                 bus_reference: None,
                 trouble: Some(trouble),
                 key_goes_on: false,
+                spends_attempt: true,
             },
         }
     }
@@ -68,9 +105,12 @@ impl Retry {
     fn delay_seconds(&self, attempt_count: i32, retry_after: Option<Duration>) -> i32 {
         let step = usize::try_from(attempt_count).unwrap_or(0);
         let own = self.steps_seconds.get(step).or(self.steps_seconds.last()).copied().unwrap_or(1);
-        let asked = retry_after.map_or(0, |after| after.as_secs().saturating_add(1));
-        i32::try_from(u64::from(own).max(asked)).unwrap_or(i32::MAX)
+        i32::try_from(u64::from(own).max(asked_seconds(retry_after))).unwrap_or(i32::MAX)
     }
+}
+
+fn asked_seconds(retry_after: Option<Duration>) -> u64 {
+    retry_after.map_or(0, |after| after.as_secs().saturating_add(1))
 }
 
 pub(super) fn failed(trouble: Trouble, on_failed: OnFailed) -> Verdict {
@@ -81,6 +121,7 @@ pub(super) fn failed(trouble: Trouble, on_failed: OnFailed) -> Verdict {
         bus_reference: None,
         trouble: Some(trouble),
         key_goes_on: key_continues,
+        spends_attempt: true,
     }
 }
 
@@ -89,6 +130,7 @@ fn attempts(attempt_count: i32) -> u32 {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::OnFailed::{Block, Continue};
     use super::*;
@@ -97,7 +139,7 @@ mod tests {
         Publication::Again {
             trouble: Trouble::new("TIMEOUT", "no answer"),
             unknown,
-            bus_unwell: true,
+            bus_unwell: unknown,
             retry_after: retry_after.map(Duration::from_secs),
         }
     }
@@ -125,7 +167,8 @@ mod tests {
             (again(false, Some(2)), 2, Block, retryable(false), Some(30), false),
         ] {
             let case = format!("{answer:?} after {before}, {policy:?}");
-            let verdict = retry.judge(answer, before, policy);
+            let tries = Tries { counted: before, outcomes: before, seconds: 0 };
+            let verdict = retry.judge(answer, tries, policy);
             assert_eq!(
                 (verdict.state, verdict.retry_delay_seconds, verdict.key_goes_on),
                 (state, delay, goes_on),
@@ -135,8 +178,41 @@ mod tests {
     }
 
     #[test]
+    fn a_bus_that_is_away_spends_no_attempt_until_it_is_given_up() {
+        let away = |retry_after: Option<u64>| Publication::Again {
+            trouble: Trouble::new("CONNECT_FAILED", "connection refused"),
+            unknown: false,
+            bus_unwell: true,
+            retry_after: retry_after.map(Duration::from_secs),
+        };
+        //  asked for, outcomes, seconds since the first | delay, or given up
+        for (asked, outcomes, seconds, delay) in [
+            (None, 0, 0, Some(1)),
+            (None, 3, 40, Some(120)),
+            (None, 9, 4_000, Some(600)),
+            (None, 500, 86_399, Some(600)),
+            // What it asks for delays, and never hastens.
+            (Some(1), 4, 300, Some(600)),
+            (Some(3_000), 4, 300, Some(3_001)),
+            (None, 500, 86_400, None),
+        ] {
+            let tries = Tries { counted: 9, outcomes, seconds };
+            let verdict = Retry::default().judge(away(asked), tries, Block);
+            assert_eq!(verdict.retry_delay_seconds, delay, "{asked:?} {outcomes} {seconds}");
+            match delay {
+                Some(_) => assert!(
+                    verdict.state == EventState::Retryable { unknown: false }
+                        && !verdict.spends_attempt
+                ),
+                None => assert_eq!(verdict.trouble.unwrap().code, "GIVEN_UP"),
+            }
+        }
+    }
+
+    #[test]
     fn the_last_error_is_told_at_the_ceiling() {
-        let verdict = Retry::default().judge(again(true, None), 9, OnFailed::Block);
+        let tries = Tries { counted: 9, outcomes: 9, seconds: 0 };
+        let verdict = Retry::default().judge(again(true, None), tries, OnFailed::Block);
         let trouble = verdict.trouble.map(|trouble| (trouble.code, trouble.message));
         assert_eq!(
             trouble,

@@ -34,7 +34,7 @@ use crate::engine::{
 use crate::event::Header;
 use bus::{Bus, Message, Publication, Trouble};
 pub use decide::Retry;
-use decide::Verdict;
+use decide::{Tries, Verdict};
 pub use routes::{OnFailed, Route, TypePattern};
 pub use window::Window;
 use window::{Chains, Outgoing};
@@ -171,7 +171,11 @@ impl EventLane {
         Outgoing {
             // The first that matches.
             way: self.ways.iter().position(|way| way.route.pattern.matches(&event_type)),
-            attempt_count: event.attempt_count,
+            tries: Tries {
+                counted: event.attempt_count,
+                outcomes: event.last_attempt_no,
+                seconds: event.tried_seconds,
+            },
             message: Message {
                 event_id: event.event_id,
                 position: event.log_position,
@@ -273,8 +277,14 @@ impl EventLane {
         let latency_ms = took.map(|took| i32::try_from(took.as_millis()).unwrap_or(i32::MAX));
         let mut gone = Vec::with_capacity(events.len());
         let outcomes = events.iter().zip(answers).map(|((index, outgoing), answer)| {
-            let Verdict { state, retry_delay_seconds, bus_reference, trouble, key_goes_on } =
-                self.settings.retry.judge(answer, outgoing.attempt_count, on_failed);
+            let Verdict {
+                state,
+                retry_delay_seconds,
+                bus_reference,
+                trouble,
+                key_goes_on,
+                spends_attempt,
+            } = self.settings.retry.judge(answer, outgoing.tries, on_failed);
             if let (EventState::Failed { .. }, Some(trouble)) = (state, &trouble) {
                 tracing::error!(lane = "events", event_id = %outgoing.message.event_id, error_code = trouble.code,
                     event = "EVENT_FAILED", "an event could not be published");
@@ -291,6 +301,7 @@ impl EventLane {
                 error_message,
                 latency_ms,
                 retry_delay_seconds,
+                spends_attempt,
                 ..EventOutcome::new(window.lease, outgoing.message.position, state)
             }
         });

@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::bus::Message;
+use super::decide::Tries;
 use crate::db::{BucketLease, EventOutcome};
 
 /// One bucket's next events.
@@ -18,7 +19,7 @@ pub struct Window {
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) message: Message,
-    pub(super) attempt_count: i32,
+    pub(super) tries: Tries,
     /// Its place among the lane's ways; `None` if no route is for its type.
     pub(super) way: Option<usize>,
 }

@@ -102,6 +102,11 @@ pub(crate) fn known_elsewhere(inquiry: Inquiry) -> Option<Answer> {
     }
 }
 
+/// How long a [`Step::Resend`] may still begin: after that the key may be forgotten before the request arrives.
+pub(crate) fn resend_within(terms: &Terms, ages: Ages) -> Option<Duration> {
+    Some(terms.key_lifetime?.saturating_sub(ages.key_at_most).saturating_sub(terms.timeout))
+}
+
 /// What the answer to a [`Step::Resend`] is worth. A refusal may be of the second copy only (the balance is gone,
 /// because the first was paid): where the rail can be asked, it is asked what became of the key.
 pub(crate) fn after_resend(answer: Answer, terms: &Terms) -> Answer {
@@ -120,6 +125,18 @@ pub(crate) fn outcome(verdict: Verdict) -> Outcome {
         Verdict::Retryable => Outcome::Retryable,
         Verdict::Unknown => Outcome::Unknown,
     }
+}
+
+/// Whether an outcome counts towards the ceiling of tries. One that says nothing of the payment does not: the rail was
+/// busy or away and surely did not take it, it could not be asked, or it was asked (`waits`) before it has settled.
+pub(crate) fn spends_attempt(
+    verdict: Verdict,
+    trouble: bool,
+    asked_only: bool,
+    waits: bool,
+) -> bool {
+    let surely_not_taken = verdict == Verdict::Retryable || asked_only;
+    !(surely_not_taken && trouble || asked_only && waits)
 }
 
 /// Whether an answer must be left to a person at once: nobody can ever find out, and sending again might pay twice.
@@ -253,6 +270,29 @@ mod tests {
                 word(&after_inquiry(inquiry.clone(), &terms, ages(0, 0))),
                 step,
                 "{inquiry:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_says_nothing_of_the_payment_does_not_spend_its_tries() {
+        //  verdict, the rail is in trouble, only asked, waits for it to settle | counts
+        for (verdict, trouble, asked_only, waits, spends) in [
+            (Verdict::Retryable, true, false, false, false),
+            (Verdict::Retryable, false, false, false, true),
+            (Verdict::Unknown, true, false, false, true),
+            (Verdict::Unknown, true, true, false, false),
+            (Verdict::Unknown, false, true, false, true),
+            (Verdict::Unknown, false, true, true, false),
+            // Marked and not sent, because of the lease: not the rail's doing.
+            (Verdict::Retryable, false, false, true, true),
+            (Verdict::Accepted, true, false, false, true),
+            (Verdict::Refused, true, false, false, true),
+        ] {
+            assert_eq!(
+                spends_attempt(verdict, trouble, asked_only, waits),
+                spends,
+                "{verdict:?} trouble {trouble} asked {asked_only} waits {waits}"
             );
         }
     }

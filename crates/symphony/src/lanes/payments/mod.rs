@@ -2,8 +2,10 @@
 //!
 //! - [`rail`]: the contract between this lane and whatever moves the money.
 //! - `decide.rs`: what to do with a payment, as pure functions.
+//! - `first_byte.rs`: the last check before it is sent.
 
 mod decide;
+mod first_byte;
 pub mod rail;
 
 use std::collections::BTreeMap;
@@ -15,16 +17,20 @@ use crate::db::{
 };
 use crate::domain::{AttemptState, Outcome};
 use crate::engine::{
-    Ask, Claimed, Completed, Dispatched, Group, Hold, Interruption, Lane, Point, Tally, Unsent,
-    gate,
+    Ask, Claimed, Completed, Dispatched, Group, Hold, Interruption, Lane, Moment, Point, Tally,
+    Unsent, gate,
 };
 use crate::money::{self, Defect};
 pub use decide::needs_marks;
 use decide::{Ages, Step};
-use rail::{Answer, Inquiry, InquiryTerms, Payment, Rail, Terms, Verdict};
+use first_byte::{FirstByte, Refusal};
+use rail::{Answer, Inquiry, InquiryTerms, Payment, Rail, Verdict};
 
 /// The longest pause a rail may ask for; the database takes no longer one.
 const RETRY_AFTER_MAX: Duration = Duration::from_hours(7 * 24);
+
+/// After a failed question for turns.
+const PERMITS_PAUSE: Duration = Duration::from_secs(1);
 
 /// A rail with its bounds.
 pub struct RailSetup {
@@ -36,7 +42,7 @@ pub struct RailSetup {
     pub previous: Vec<Arc<dyn Rail>>,
     /// At most this many calls at once.
     pub concurrency_max: usize,
-    /// Calls per second.
+    /// Calls per second, inquiries included.
     pub rate: Option<gate::Rate>,
     /// When to leave it alone.
     pub breaker: gate::BreakerSettings,
@@ -79,6 +85,17 @@ pub struct PaymentLane {
     endpoints: BTreeMap<String, [String; 1]>,
 }
 
+/// What comes after an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    /// What its verdict says.
+    Settle,
+    /// The rail is asked again after this long.
+    Wait(Duration),
+    /// Leave it to a person.
+    Park,
+}
+
 /// How one dispatch ended.
 #[derive(Debug)]
 pub struct Done {
@@ -97,13 +114,13 @@ impl PaymentLane {
         Self { executor, worker_id, rails, endpoints }
     }
 
-    /// Carry one out; the answer, and whether it goes to a person.
+    /// Carry one out; the answer, and what comes after it.
     async fn carry_out(
         &self,
         item: &ClaimedItem,
         setup: &RailSetup,
         hold: &Hold,
-    ) -> Result<(Answer, bool), Unsent> {
+    ) -> Result<(Answer, Then), Unsent> {
         let rail = setup.rail.as_ref();
         let terms = rail.terms();
         let payment = match payment(item) {
@@ -115,11 +132,14 @@ impl PaymentLane {
             .as_deref()
             .filter(|sent_to| item.must_inquire && *sent_to != terms.endpoint.fingerprint());
         if let Some(sent_to) = elsewhere {
+            self.turn(item, hold).await?;
             return Ok(settle_elsewhere(setup.previous_at(sent_to), &payment).await);
         }
+        let ages_at = hold.now();
         let ages = if item.must_inquire { self.ages(item).await? } else { Ages::unsent() };
         let mut step = decide::first_step(item.must_inquire, item.asked_again, terms, ages);
         if step == Step::Inquire {
+            self.turn(item, hold).await?;
             let inquiry = inquire(rail, &payment).await;
             step = decide::after_inquiry(inquiry, terms, ages);
         }
@@ -127,31 +147,34 @@ impl PaymentLane {
         let nowhere = item.must_inquire && item.endpoint.is_none();
         if nowhere && matches!(step, Step::Send | Step::Resend) {
             for earlier in &setup.previous {
+                self.turn(item, hold).await?;
                 let inquiry = inquire(earlier.as_ref(), &payment).await;
                 if let Some(answer) = decide::known_elsewhere(inquiry) {
-                    return Ok((answer, false));
+                    return Ok((answer, Then::Settle));
                 }
             }
         }
         match step {
-            Step::Send => self.send(item, rail, terms, &payment, hold).await,
+            Step::Send => self.send(item, rail, &payment, hold, None).await,
             Step::Resend => {
-                let (answer, park) = self.send(item, rail, terms, &payment, hold).await?;
-                Ok((decide::after_resend(answer, terms), park))
+                let until = decide::resend_within(terms, ages).map(|left| ages_at.after(left));
+                let (answer, then) = self.send(item, rail, &payment, hold, until).await?;
+                Ok((decide::after_resend(answer, terms), then))
             }
-            Step::Settle(answer) => Ok((answer, false)),
+            Step::Settle(answer) => Ok((answer, Then::Settle)),
             Step::Wait(left, reason) => {
                 let answer = Answer {
                     error_code: Some("NOT_SETTLED_YET".to_owned()),
                     message: Some(reason.to_owned()),
-                    retry_after: Some(left),
                     ..Answer::new(Verdict::Unknown)
                 };
-                Ok((answer, false))
+                Ok((answer, Then::Wait(left)))
             }
             // Nothing is left to ask; a loop would end here too, and money is not looped over.
-            Step::Park(reason) => Ok((cannot_tell(reason), true)),
-            Step::Inquire => Ok((cannot_tell("the rail was asked and must be asked again"), true)),
+            Step::Park(reason) => Ok((cannot_tell(reason), Then::Park)),
+            Step::Inquire => {
+                Ok((cannot_tell("the rail was asked and must be asked again"), Then::Park))
+            }
         }
     }
 
@@ -159,40 +182,38 @@ impl PaymentLane {
         &self,
         item: &ClaimedItem,
         rail: &dyn Rail,
-        terms: &Terms,
         payment: &Payment,
         hold: &Hold,
-    ) -> Result<(Answer, bool), Unsent> {
+        until: Option<Moment>,
+    ) -> Result<(Answer, Then), Unsent> {
+        let terms = rail.terms();
         if let Err(defect) = rail.validate(payment) {
             return Ok(invalid(&defect, item.must_inquire));
         }
-        // The database may have been told to rely on marks after this worker had started.
-        let marks = item.marks_sending || decide::needs_marks(terms);
-        if marks {
-            let marked = self.executor.mark_sending(&self.worker_id, &[item.lease()]).await;
-            match marked.map(|marks| marks.first().is_some_and(|(_, marked)| *marked)) {
-                Ok(true) => {}
-                Ok(false) => return Err(Unsent::LeaseLost),
-                // It may be marked: then its lease runs out and a person is asked. It is not sent, in any case.
-                Err(_) => return Err(Unsent::Undecided),
-            }
-        }
-        if let Err(unsent) = hold.begin_sending(terms.timeout) {
-            if !marks {
-                return Err(unsent);
-            }
+        self.turn(item, hold).await?;
+        let clearance = FirstByte::new(&self.executor, &self.worker_id, item, terms, hold, until);
+        let sent =
+            tokio::time::timeout(terms.timeout, rail.dispatch_when(payment, &clearance)).await;
+        match clearance.refusal() {
+            None => {}
+            Some(Refusal::Unmarked(unsent)) => return Err(unsent),
             // Marked, so it cannot be given back as unsent; but this worker knows that it was not.
-            let answer = Answer {
-                error_code: Some("NOT_SENT".to_owned()),
-                message: Some("the lease would not have outlived the call".to_owned()),
-                retry_after: Some(Duration::ZERO),
-                ..Answer::new(Verdict::Retryable)
-            };
-            return Ok((answer, false));
+            Some(Refusal::Marked) => {
+                let answer = Answer {
+                    error_code: Some("NOT_SENT".to_owned()),
+                    message: Some("the lease would not have outlived the call".to_owned()),
+                    ..Answer::new(Verdict::Retryable)
+                };
+                return Ok((answer, Then::Wait(Duration::ZERO)));
+            }
         }
-        hold.at(Point::BeforeSend);
-        let answer = match tokio::time::timeout(terms.timeout, rail.dispatch(payment)).await {
+        let answer = match sent {
             Ok(answer) => answer,
+            Err(_) if !hold.was_sent() => Answer::trouble(
+                Verdict::Retryable,
+                "NOT_SENT",
+                format!("not ready to send within {} ms", terms.timeout.as_millis()),
+            ),
             Err(_) => Answer::trouble(
                 Verdict::Unknown,
                 "TIMEOUT",
@@ -200,8 +221,25 @@ impl PaymentLane {
             ),
         };
         hold.at(Point::AfterSend);
-        let park = decide::parks_at_once(answer.verdict, terms);
-        Ok((answer, park))
+        let then =
+            if decide::parks_at_once(answer.verdict, terms) { Then::Park } else { Then::Settle };
+        Ok((answer, then))
+    }
+
+    /// Wait for a turn at the rail, which every call needs.
+    async fn turn(&self, item: &ClaimedItem, hold: &Hold) -> Result<(), Unsent> {
+        let permits = async |rate, wanted| {
+            self.executor.take_rail_permits(&item.rail_type, rate, wanted).await
+        };
+        match hold.turn(permits).await {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                tracing::warn!(lane = "payments", rail = item.rail_type, code = error.code(), %error, "no turn could be had");
+                // It is due again at once: not in a loop without a pause.
+                tokio::time::sleep(PERMITS_PAUSE).await;
+                Err(Unsent::Undecided)
+            }
+        }
     }
 
     /// When this item may have been sent so far, by the database's clock.
@@ -209,7 +247,7 @@ impl PaymentLane {
         match self.executor.send_history(item.outbox_id).await {
             Ok(Some(history)) => Ok(Ages {
                 key_at_most: seconds(history.first_claim_age_seconds),
-                quiet_at_least: seconds(history.last_outcome_age_seconds),
+                quiet_at_least: seconds(history.last_send_age_seconds),
                 outcomes: history.outcomes > 0,
             }),
             // Nothing on record: the most careful assumption.
@@ -252,32 +290,24 @@ fn payment(item: &ClaimedItem) -> Result<Payment, Defect> {
 
 /// What may have been sent to an endpoint that the rail's name no longer stands for is asked about there, and never sent
 /// to another one by itself.
-async fn settle_elsewhere(earlier: Option<&dyn Rail>, payment: &Payment) -> (Answer, bool) {
-    let Some(earlier) = earlier else {
-        return (
-            cannot_tell(
-                "it may have been sent to an endpoint that is no longer configured: add it as a `previous` section of \
-                 its rail, or find out there",
-            ),
-            true,
-        );
-    };
-    if earlier.terms().inquiry == InquiryTerms::Impossible {
-        return (
-            cannot_tell("it may have been sent to an earlier endpoint, which cannot be asked"),
-            true,
-        );
-    }
-    match decide::known_elsewhere(inquire(earlier, payment).await) {
-        Some(answer) => (answer, false),
-        None => (
-            cannot_tell(
+async fn settle_elsewhere(earlier: Option<&dyn Rail>, payment: &Payment) -> (Answer, Then) {
+    let reason = match earlier {
+        None => {
+            "it may have been sent to an endpoint that is no longer configured: add it as a `previous` section of its \
+             rail, or find out there"
+        }
+        Some(earlier) if earlier.terms().inquiry == InquiryTerms::Impossible => {
+            "it may have been sent to an earlier endpoint, which cannot be asked"
+        }
+        Some(earlier) => match decide::known_elsewhere(inquire(earlier, payment).await) {
+            Some(answer) => return (answer, Then::Settle),
+            None => {
                 "the earlier endpoint it may have been sent to does not know it; resolve it as retry to send it to the \
-                 present one",
-            ),
-            true,
-        ),
-    }
+                 present one"
+            }
+        },
+    };
+    (cannot_tell(reason), Then::Park)
 }
 
 async fn inquire(rail: &dyn Rail, payment: &Payment) -> Inquiry {
@@ -293,14 +323,15 @@ async fn inquire(rail: &dyn Rail, payment: &Payment) -> Inquiry {
 }
 
 /// What cannot be sent as it is. FAILED means that the money did not move: only what was never sent may be.
-fn invalid(defect: &Defect, maybe_sent: bool) -> (Answer, bool) {
-    let verdict = if maybe_sent { Verdict::Unknown } else { Verdict::Refused };
+fn invalid(defect: &Defect, maybe_sent: bool) -> (Answer, Then) {
+    let (verdict, then) =
+        if maybe_sent { (Verdict::Unknown, Then::Park) } else { (Verdict::Refused, Then::Settle) };
     let answer = Answer {
         error_code: Some(defect.code.to_owned()),
         message: Some(defect.to_string()),
         ..Answer::new(verdict)
     };
-    (answer, maybe_sent)
+    (answer, then)
 }
 
 fn cannot_tell(reason: &str) -> Answer {
@@ -311,8 +342,8 @@ fn cannot_tell(reason: &str) -> Answer {
     }
 }
 
-fn done(item: &ClaimedItem, answer: Answer, park: bool, took: Duration) -> Done {
-    let retry_delay = answer.retry_after.map(|pause| pause.min(RETRY_AFTER_MAX));
+fn done(item: &ClaimedItem, answer: Answer, then: Then, asked_only: bool, took: Duration) -> Done {
+    let wait = if let Then::Wait(left) = then { Some(left) } else { None };
     Done {
         completion: Completion {
             lease: item.lease(),
@@ -322,13 +353,25 @@ fn done(item: &ClaimedItem, answer: Answer, park: bool, took: Duration) -> Done 
             error_code: answer.error_code.map(storable),
             error_message: answer.message.map(storable),
             latency_ms: i32::try_from(took.as_millis()).ok(),
-            retry_delay_seconds: retry_delay.and_then(|pause| {
-                i32::try_from(pause.as_secs() + u64::from(pause.subsec_nanos() > 0)).ok()
-            }),
+            retry_delay_seconds: wait.map(whole_seconds),
+            retry_after_seconds: answer.retry_after.map(whole_seconds),
+            spends_attempt: decide::spends_attempt(
+                answer.verdict,
+                answer.trouble,
+                asked_only,
+                wait.is_some(),
+            ),
+            asked_only,
         },
-        park,
+        park: then == Then::Park,
         ordered: item.ordered,
     }
+}
+
+/// Rounded up, and no longer than the database takes.
+fn whole_seconds(pause: Duration) -> i32 {
+    let pause = pause.min(RETRY_AFTER_MAX);
+    i32::try_from(pause.as_secs() + u64::from(pause.subsec_nanos() > 0)).unwrap_or(i32::MAX)
 }
 
 /// PostgreSQL cannot store NUL; whatever a rail said, its outcome must be writable.
@@ -404,13 +447,15 @@ impl Lane for PaymentLane {
         };
         let started = Instant::now();
         match self.carry_out(item, setup, hold).await {
-            Ok((answer, park)) => {
+            Ok((answer, then)) => {
                 let trouble = answer.trouble;
                 if answer.verdict == Verdict::Unknown {
                     tracing::warn!(lane = "payments", outbox_id = %item.outbox_id, rail = item.rail_type,
-                        rail_code = answer.code.as_deref(), error_code = answer.error_code.as_deref(), park, "the outcome is unknown");
+                        rail_code = answer.code.as_deref(), error_code = answer.error_code.as_deref(), park = then == Then::Park, "the outcome is unknown");
                 }
-                Dispatched::Done { done: done(item, answer, park, started.elapsed()), trouble }
+                let asked_only = item.must_inquire && !hold.was_sent();
+                let done = done(item, answer, then, asked_only, started.elapsed());
+                Dispatched::Done { done, trouble }
             }
             Err(unsent) => Dispatched::Unsent(unsent),
         }
@@ -427,11 +472,12 @@ impl Lane for PaymentLane {
             ),
         };
         let answer = Answer::trouble(Verdict::Unknown, error_code, message);
-        let park = self
+        let parks = self
             .rails
             .get(&item.rail_type)
             .is_some_and(|setup| decide::parks_at_once(Verdict::Unknown, setup.rail.terms()));
-        done(item, answer, park, Duration::ZERO)
+        let then = if parks { Then::Park } else { Then::Settle };
+        done(item, answer, then, false, Duration::ZERO)
     }
 
     async fn complete(&self, outcomes: &[Done]) -> Result<Vec<Completed>, DbError> {

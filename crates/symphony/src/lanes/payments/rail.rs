@@ -27,6 +27,16 @@ pub trait Rail: Send + Sync + 'static {
     /// Send it, under [`Payment::key`]. Once the request may have left, anything but a clear answer is unknown.
     async fn dispatch(&self, payment: &Payment) -> Answer;
 
+    /// The same, asking `clearance` when everything is ready and the first byte is about to leave: connecting may have taken
+    /// its time, or the host was suspended meanwhile. Refused, nothing is sent, and whatever is answered is not read.
+    async fn dispatch_when(&self, payment: &Payment, clearance: &dyn Clearance) -> Answer {
+        if clearance.may_send().await {
+            self.dispatch(payment).await
+        } else {
+            Answer::new(Verdict::Retryable)
+        }
+    }
+
     /// Ask what became of [`Payment::key`]. Only called if [`Terms::inquiry`] says that one can ask.
     async fn inquire(&self, payment: &Payment) -> Inquiry;
 }
@@ -76,6 +86,13 @@ impl Endpoint {
     pub fn description(&self) -> &str {
         &self.description
     }
+}
+
+/// Says whether the first byte may leave.
+#[async_trait]
+pub trait Clearance: Send + Sync {
+    /// Ask right before every try to send; do not wait for anything after a yes.
+    async fn may_send(&self) -> bool;
 }
 
 /// What a rail promises, and how long calls may take.
@@ -155,10 +172,11 @@ pub struct Answer {
     pub error_code: Option<String>,
     /// In words.
     pub message: Option<String>,
-    /// The rail asked to be left alone for this long.
+    /// The rail asked to be left alone for this long. It delays the next try, and never hastens it.
     pub retry_after: Option<Duration>,
     /// The rail itself is in trouble (unreachable, timing out, 5xx): counts for the circuit breaker. A refusal
-    /// of one payment is not trouble.
+    /// of one payment is not trouble. A retryable answer in trouble says nothing of the payment: it does not spend one
+    /// of its tries.
     pub trouble: bool,
 }
 
