@@ -59,7 +59,8 @@ async fn an_act_is_a_dry_run_until_it_is_told_yes() {
         told.json(),
         serde_json::json!({
             "act": "release", "outbox_id": item.to_string(), "state_before": "PARKED", "state_after": "PENDING",
-            "dry_run": false,
+            "dry_run": false, "needs_despite_unknown": false, "needs_approver": false,
+            "tries": told.json()["tries"],
         })
     );
     assert_eq!(db.state(item).await, "DUE");
@@ -102,8 +103,8 @@ async fn a_parked_item_is_resolved_by_what_a_person_found_out() {
     let mut items = Vec::new();
     for (instruction, arguments, state) in [
         ("moved", "--as dispatched --reference BANK-7", "DISPATCHED"),
-        ("dead", "--as failed", "FAILED"),
-        ("again", "--as retry", "DUE"),
+        ("dead", "--as failed --despite-unknown", "FAILED"),
+        ("again", "--as retry --despite-unknown", "DUE"),
     ] {
         let item = ended(&db, instruction, "acme", Outcome::Unknown).await;
         let line = format!("resolve {instruction} {arguments} --reason asked␣the␣bank");
@@ -303,8 +304,19 @@ async fn where_a_rail_said_yes_late_the_list_says_to_look_and_two_people_are_nee
     let told = dana(&db, "dlq list").await.output;
     assert!(told.contains("FAILED, late yes") && told.contains("may pay twice"), "{told}");
     let told = dana(&db, "redrive inv-1 --reason r").await;
+    assert!(
+        told.ok && told.output.contains("LATE_OUTCOME DISPATCHED OUTCOME UNKNOWN"),
+        "{}",
+        told.output
+    );
+    assert!(
+        told.output.contains("--despite-unknown") && told.output.contains("--approver"),
+        "{}",
+        told.output
+    );
+    let told = dana(&db, "redrive inv-1 --reason r --yes --despite-unknown").await;
     assert!(!told.ok && told.error.contains("--approver is missing"), "{}", told.error);
-    assert!(dana(&db, "redrive inv-1 --reason r --approver kim").await.ok);
+    assert!(dana(&db, "redrive inv-1 --reason r --yes --despite-unknown --approver kim").await.ok);
 }
 
 #[tokio::test]

@@ -61,6 +61,28 @@ async fn retry_keeps_outbox_id_and_sequence_id_and_attempt_count_only_grows() {
 }
 
 #[tokio::test]
+async fn a_cached_count_above_the_ledgers_is_never_lowered() {
+    let db = TestDb::new().await;
+    let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
+    let count =
+        async || -> i32 { db.one("SELECT attempt_count FROM payment_outbox_pending").await };
+    // As after a restore of the queue: the ledger knows of fewer outcomes than were counted.
+    db.sql("UPDATE payment_outbox_pending SET attempt_count = 15").await;
+    let claimed = db.claim_one("w").await;
+    db.complete("w", claimed.lease(), Outcome::Retryable).await.unwrap();
+    assert_eq!(count().await, 15, "a retry");
+    db.claim_one("w").await;
+    db.expire(item).await;
+    db.database.executor().repair("w", 10).await.unwrap();
+    assert_eq!(count().await, 15, "a repair");
+    db.make_due(item).await;
+    db.claim_one("w").await;
+    db.expire(item).await;
+    assert_eq!(db.claim_one("w").await.attempt_count, 15, "a takeover");
+    assert_eq!(db.ledger(item).await, ["1 RETRYABLE", "2 ZOMBIE_REQUEUE", "3 ZOMBIE_REQUEUE"]);
+}
+
+#[tokio::test]
 async fn lease_expiry_is_repaired_row_due_again_one_zombie_requeue_attempt_no_last_plus_one() {
     let db = TestDb::new().await;
     let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;

@@ -226,6 +226,33 @@ async fn a_second_terminal_row_is_impossible_and_the_attempt_is_recorded() {
 }
 
 #[tokio::test]
+async fn a_state_is_given_as_text_as_a_literal_or_as_the_enum() {
+    let db = TestDb::new().await;
+    db.enqueue_stream("p", "ach", 9).await;
+    let items = db.claim("w", 9).await;
+    let cases = [
+        ("'RETRYABLE'::outbox_attempt_state", "OK"),
+        ("'DISPATCHED'::outbox_attempt_state", "OK"),
+        ("'DISPATCHED'", "OK"),
+        ("'FAILED'::text", "OK"),
+        ("'FAILED'::varchar", "OK"),
+        ("'DISPATCHING'::outbox_attempt_state", "P7003"),
+        ("'ZOMBIE_REQUEUE'::outbox_attempt_state", "P7003"),
+        ("NULL", "P7003"),
+        ("NULL::outbox_attempt_state", "P7003"),
+    ];
+    for ((state, expected), item) in cases.into_iter().zip(items) {
+        let (id, token) = (item.outbox_id, item.lease_token.0);
+        let call = format!("SELECT complete_outbox_attempt('{id}', '{token}', 'w', {state})");
+        assert_eq!(verdict(&db, "symphony_executor", &call).await, expected, "{state}");
+    }
+    // As a driver that does not know the parameters' types.
+    let untyped = "PREPARE c AS SELECT complete_outbox_attempt($1, $2, $3, $4); \
+                   EXECUTE c(gen_random_uuid(), gen_random_uuid(), 'w', 'DISPATCHED')";
+    assert_eq!(verdict(&db, "symphony_executor", untyped).await, "P7002");
+}
+
+#[tokio::test]
 async fn duplicate_outbox_id_and_attempt_no_fails() {
     let db = TestDb::new().await;
     let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use symphony::db::{ClaimedItem, Completion};
-use symphony::domain::{OutboxId, Outcome, Resolution, Switch};
+use symphony::domain::{Act, OutboxId, Outcome, Resolution, Switch};
 use tokio::task::JoinSet;
 
 use crate::support::{TestDb, act, code, payment, run};
@@ -28,6 +28,11 @@ async fn assert_order(db: &TestDb, expected: &[OutboxId]) {
     }
     assert!(db.claim("w", 100).await.is_empty());
     db.assert_ledger_holds().await;
+}
+
+/// Whoever acts here has asked the rail.
+fn despite() -> Act {
+    Act { despite_unknown: true, ..act() }
 }
 
 async fn redrive(db: &TestDb, item: OutboxId) -> OutboxId {
@@ -244,10 +249,10 @@ async fn under_racing_acts_no_lane_has_two_in_flight_and_none_stands_still() {
                     .await;
                 // Refusals are part of it: others act too. Anything but a refusal is a bug.
                 let result = match (turn % 4, blocked, parked) {
-                    (0 | 1, Some(item), _) => acts.redrive(OutboxId(item), &act()).await.map(drop),
-                    (2, _, Some(item)) => acts.release(OutboxId(item), &act()).await.map(drop),
-                    (3, _, Some(item)) => acts.resolve(OutboxId(item), &Resolution::Failed, &act()).await.map(drop),
-                    _ => acts.skip_head(&lane, "fifo", &act()).await.map(drop),
+                    (0 | 1, Some(item), _) => acts.redrive(OutboxId(item), &despite()).await.map(drop),
+                    (2, _, Some(item)) => acts.release(OutboxId(item), &despite()).await.map(drop),
+                    (3, _, Some(item)) => acts.resolve(OutboxId(item), &Resolution::Failed, &despite()).await.map(drop),
+                    _ => acts.skip_head(&lane, "fifo", &despite()).await.map(drop),
                 };
                 if let Err(error) = result {
                     assert_eq!(error.code(), "P7006", "{error}");

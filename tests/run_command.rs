@@ -113,7 +113,6 @@ async fn a_worker_process_pays_serves_its_figures_and_stops_in_order() {
         "stuck_dispatching_count{lane=\"payments\"} 0",
         "late_outcome_conflicts_total{lane=\"payments\"} 0",
         "oldest_pending_age_seconds{lane=\"payments\"} 0",
-        "reaper_requeues_total{lane=\"payments\"} 0",
     ] {
         assert!(metrics.contains(sample), "no {sample} in\n{metrics}");
     }

@@ -3,7 +3,7 @@ GRANT EXECUTE ON FUNCTION
     public.claim_outbox_batch, public.complete_outbox_attempt, public.complete_outbox_attempts, public.renew_outbox_leases,
     public.return_unsent_outbox_leases, public.mark_outbox_sending, public.park_unknown_outbox, public.repair_expired_leases,
     public.record_late_outcome, public.record_terminal_blocked, public.register_payment_endpoint, public.payment_rail_key,
-    public.beat_symphony_witness, public.take_rail_permits
+    public.beat_symphony_witness, public.take_rail_permits, public.lead_outbox_hints
     TO symphony_executor;
 GRANT SELECT ON
     public.payment_outbox_instructions, public.payment_outbox_pending, public.payment_outbox_attempts, public.payment_outbox_rails,

@@ -1,6 +1,7 @@
 -- Operators and approvers: the acts, and reading as an auditor does.
 GRANT EXECUTE ON FUNCTION
     public.park_outbox, public.release_outbox, public.resolve_outbox, public.redrive_outbox, public.skip_outbox_head,
+    public.close_payment_incident, public.close_event_incident, public.close_trigger_incident,
     public.pause_payment_lane, public.resume_payment_lane, public.pause_payment_rail, public.resume_payment_rail,
     public.pause_payment_participant, public.resume_payment_participant,
     public.configure_payment_rail, public.configure_payment_lane, public.payment_rail_key,
@@ -12,7 +13,7 @@ GRANT SELECT ON
     public.payment_outbox_workers, public.payment_outbox_settings, public.payment_outbox_endpoints,
     public.symphony_installation, public.symphony_witnesses,
     public.outbox_operational_status, public.payment_outbox_dead_letters, public.payment_outbox_leases, public.supervisor_outbox_status,
-    public.participant_sequence_gaps
+    public.participant_sequence_gaps, public.outbox_incidents, public.outbox_hint_leaders
     TO symphony_operator, symphony_approver;
 GRANT EXECUTE ON FUNCTION
     public.redrive_event_outbox, public.skip_event_outbox, public.pause_event_lane, public.resume_event_lane,

@@ -5,7 +5,7 @@ GRANT SELECT ON
     public.payment_outbox_workers, public.payment_outbox_settings, public.payment_outbox_endpoints,
     public.symphony_installation, public.symphony_witnesses,
     public.outbox_operational_status, public.payment_outbox_dead_letters, public.payment_outbox_leases, public.supervisor_outbox_status,
-    public.participant_sequence_gaps
+    public.participant_sequence_gaps, public.outbox_incidents, public.outbox_hint_leaders
     TO symphony_readonly, symphony_auditor;
 GRANT EXECUTE ON FUNCTION public.payment_rail_key, public.payment_by_rail_key TO symphony_readonly, symphony_auditor;
 -- An auditor proves for itself that nothing was changed by hand.

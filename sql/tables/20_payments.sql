@@ -150,7 +150,7 @@ CREATE TABLE IF NOT EXISTS public.payment_outbox_events (
         CONSTRAINT payment_outbox_events_have_a_known_type CHECK (event_type IN (
             'LEASE_CLAIMED', 'ATTEMPT_COMPLETED', 'LEASE_EXPIRED_REPAIRED', 'TERMINAL_BLOCKED', 'LATE_OUTCOME',
             'PARKED', 'RELEASED', 'RESOLVED', 'REDRIVEN', 'SKIPPED', 'PAUSED', 'RESUMED', 'CONFIGURED',
-            'SERVER_CHANGED', 'SERVER_ACCEPTED')),
+            'SERVER_CHANGED', 'SERVER_ACCEPTED', 'INCIDENT_CLOSED')),
     outbox_id    UUID,
     worker_id    TEXT,
     -- The person named by the caller, and the database login that made the call: both, always.
@@ -163,6 +163,9 @@ CREATE TABLE IF NOT EXISTS public.payment_outbox_events (
 );
 CREATE INDEX IF NOT EXISTS payment_outbox_events_by_item
     ON public.payment_outbox_events (outbox_id, event_no) WHERE outbox_id IS NOT NULL;
+-- What may contradict the ledger; costs nothing until a worker is late.
+CREATE INDEX IF NOT EXISTS payment_outbox_events_late_outcomes
+    ON public.payment_outbox_events (event_no) WHERE event_type = 'LATE_OUTCOME';
 
 -- What the database must know of a rail. A rail without a row is unordered and running; the first full look
 -- of a claim that meets a new rail writes its row.

@@ -138,7 +138,8 @@ CREATE TABLE IF NOT EXISTS public.event_outbox_events (
         CONSTRAINT event_outbox_events_are_numbered PRIMARY KEY,
     event_type   TEXT COLLATE "C" NOT NULL
         CONSTRAINT event_outbox_events_have_a_known_type CHECK (event_type IN (
-            'LEASE_EXPIRED_REPAIRED', 'LATE_OUTCOME', 'REDRIVEN', 'SKIPPED', 'PAUSED', 'RESUMED', 'CONFIGURED')),
+            'LEASE_EXPIRED_REPAIRED', 'LATE_OUTCOME', 'REDRIVEN', 'SKIPPED', 'PAUSED', 'RESUMED', 'CONFIGURED',
+            'INCIDENT_CLOSED')),
     -- The event concerned, where it is about one.
     outbox_event UUID,
     worker_id    TEXT,
@@ -152,6 +153,9 @@ CREATE TABLE IF NOT EXISTS public.event_outbox_events (
 );
 CREATE INDEX IF NOT EXISTS event_outbox_events_by_event
     ON public.event_outbox_events (outbox_event, event_no) WHERE outbox_event IS NOT NULL;
+-- What may contradict the ledger; costs nothing until a worker is late.
+CREATE INDEX IF NOT EXISTS event_outbox_events_late_outcomes
+    ON public.event_outbox_events (event_no) WHERE event_type = 'LATE_OUTCOME';
 
 -- The lane's switches: exactly one row.
 CREATE TABLE IF NOT EXISTS public.event_outbox_settings (

@@ -190,7 +190,8 @@ CREATE TABLE IF NOT EXISTS public.trigger_outbox_events (
     event_no     BIGINT GENERATED ALWAYS AS IDENTITY CONSTRAINT trigger_outbox_events_are_numbered PRIMARY KEY,
     event_type   TEXT COLLATE "C" NOT NULL
         CONSTRAINT trigger_outbox_events_have_a_known_type CHECK (event_type IN (
-            'LEASE_EXPIRED_REPAIRED', 'LATE_OUTCOME', 'PUSHED', 'DELETED', 'REPLAYED', 'PAUSED', 'RESUMED', 'CONFIGURED')),
+            'LEASE_EXPIRED_REPAIRED', 'LATE_OUTCOME', 'PUSHED', 'DELETED', 'REPLAYED', 'PAUSED', 'RESUMED', 'CONFIGURED',
+            'INCIDENT_CLOSED')),
     id           UUID,
     app_id       UUID,
     worker_id    TEXT,
@@ -202,6 +203,9 @@ CREATE TABLE IF NOT EXISTS public.trigger_outbox_events (
     created_at   TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
 );
 CREATE INDEX IF NOT EXISTS trigger_outbox_events_by_item ON public.trigger_outbox_events (id, event_no) WHERE id IS NOT NULL;
+-- What may contradict the ledger; costs nothing until a worker is late.
+CREATE INDEX IF NOT EXISTS trigger_outbox_events_late_outcomes
+    ON public.trigger_outbox_events (event_no) WHERE event_type = 'LATE_OUTCOME';
 
 -- What is left of an item once its row is gone: for status URLs, trees, replays and dead letters.
 CREATE TABLE IF NOT EXISTS public.trigger_outbox_executions (

@@ -1,5 +1,42 @@
 -- All lanes side by side.
 
+-- Contradictions nobody has closed: a late outcome that says something else than the ledger. Derived from the late
+-- outcomes, of which there are few, and not from a flag written with them: the ledger may get its outcome afterwards.
+CREATE OR REPLACE VIEW public.outbox_incidents AS
+SELECT 'payments'::TEXT AS lane, e.event_no AS incident_no, e.outbox_id AS item_id, e.created_at AS opened_at, e.worker_id,
+       t.state AS recorded_state, t.rail_reference AS recorded_reference,
+       e.details->>'state' AS late_state, e.details->>'rail_reference' AS late_reference
+  FROM public.payment_outbox_events e
+  JOIN public.payment_outbox_attempts t ON t.outbox_id = e.outbox_id AND t.state IN ('DISPATCHED', 'FAILED')
+ WHERE e.event_type = 'LATE_OUTCOME'
+   AND (e.details->>'state' IN ('DISPATCHED', 'FAILED') AND e.details->>'state' <> t.state::TEXT
+        OR t.state = 'DISPATCHED' AND e.details->>'state' = 'DISPATCHED'
+           AND t.rail_reference IS DISTINCT FROM e.details->>'rail_reference')
+   AND NOT EXISTS (SELECT FROM public.payment_outbox_events c WHERE c.outbox_id = e.outbox_id AND c.event_type = 'INCIDENT_CLOSED'
+                      AND (c.details->>'incident_no')::BIGINT = e.event_no)
+UNION ALL
+-- The bus has what the ledger calls FAILED. A redrive that was published settles it.
+SELECT 'events', e.event_no, e.outbox_event, e.created_at, e.worker_id, t.state, t.bus_reference, e.details->>'state',
+       e.details->>'bus_reference'
+  FROM public.event_outbox_events e
+  JOIN public.event_outbox_identities i ON i.event_id = e.outbox_event
+ CROSS JOIN LATERAL (SELECT a.state, a.bus_reference FROM public.event_outbox_attempts a
+                      WHERE a.bucket = i.bucket AND a.position = i.position AND a.outcome_no = 0
+                      ORDER BY a.redrive_no DESC LIMIT 1) t
+ WHERE e.event_type = 'LATE_OUTCOME' AND e.details->>'state' = 'DISPATCHED' AND t.state = 'FAILED'
+   AND NOT EXISTS (SELECT FROM public.event_outbox_events c WHERE c.outbox_event = e.outbox_event AND c.event_type = 'INCIDENT_CLOSED'
+                      AND (c.details->>'incident_no')::BIGINT = e.event_no)
+UNION ALL
+-- A mail or a call of a URL went out, and the ledger calls it FAILED. A script's effects are written with its outcome or
+-- not at all, so there FAILED is true.
+SELECT 'triggers', e.event_no, e.id, e.created_at, e.worker_id, t.state, NULL, e.details->>'state', NULL
+  FROM public.trigger_outbox_events e
+  JOIN public.trigger_outbox_attempts t ON t.id = e.id AND t.state = 'FAILED'
+ WHERE e.event_type = 'LATE_OUTCOME' AND e.details->>'state' = 'DISPATCHED'
+   AND (t.script_id IS NULL OR EXISTS (SELECT FROM public.scripts s WHERE s.id = t.script_id AND s.url IS NOT NULL))
+   AND NOT EXISTS (SELECT FROM public.trigger_outbox_events c WHERE c.id = e.id AND c.event_type = 'INCIDENT_CLOSED'
+                      AND (c.details->>'incident_no')::BIGINT = e.event_no);
+
 -- One row per lane. Payments: one pass over the pending table, which is small and in memory. Events: what lies beyond
 -- each cursor is counted in the log's index, so this costs as much as there is to publish. Triggers: as payments.
 CREATE OR REPLACE VIEW public.supervisor_outbox_status AS
@@ -7,7 +44,8 @@ SELECT 'payments'::TEXT AS lane, counted.pending, counted.due_unleased_count, co
        counted.expired_lease_count, counted.parked_count, counted.scheduled_count, counted.waiting_count,
        counted.oldest_pending_age_seconds,
        (SELECT count(*) FROM public.payment_outbox_dead_letters) AS dlq_count,
-       s.paused
+       s.paused,
+       (SELECT count(*) FROM public.outbox_incidents i WHERE i.lane = 'payments') AS incident_count
   FROM (SELECT count(*) AS pending,
                count(*) FILTER (WHERE p.hold IS NULL AND p.lease_token IS NULL AND p.next_attempt_at <= clock.now) AS due_unleased_count,
                count(*) FILTER (WHERE p.lease_token IS NOT NULL AND p.lease_expires_at > clock.now) AS leased_count,
@@ -24,7 +62,8 @@ SELECT 'events', beyond.events + waiting.events AS pending,
        GREATEST(0, beyond.events + waiting.due - leased.events) AS due_unleased_count,
        leased.events, leased.expired, 0::BIGINT, waiting.scheduled, waiting.behind_failed,
        coalesce(EXTRACT(EPOCH FROM clock_timestamp() - LEAST(beyond.oldest, waiting.oldest)), 0)::BIGINT,
-       (SELECT count(*) FROM public.event_outbox_dead_letters), s.paused
+       (SELECT count(*) FROM public.event_outbox_dead_letters), s.paused,
+       (SELECT count(*) FROM public.outbox_incidents i WHERE i.lane = 'events')
   FROM (SELECT coalesce(sum(n.events), 0)::BIGINT AS events, min(n.oldest) AS oldest
           FROM public.event_outbox_cursors c
          CROSS JOIN LATERAL (
@@ -57,7 +96,8 @@ SELECT 'events', beyond.events + waiting.events AS pending,
 UNION ALL
 SELECT 'triggers', counted.pending, counted.due, counted.leased, counted.expired, 0::BIGINT, counted.scheduled, waiting.messages,
        counted.oldest_age_seconds,
-       (SELECT count(*) FROM public.trigger_outbox_attempts a WHERE a.state = 'FAILED'), s.paused
+       (SELECT count(*) FROM public.trigger_outbox_attempts a WHERE a.state = 'FAILED'), s.paused,
+       (SELECT count(*) FROM public.outbox_incidents i WHERE i.lane = 'triggers')
   FROM (SELECT count(*) AS pending,
                count(*) FILTER (WHERE p.lease_token IS NULL AND p.next_attempt_at <= clock.now) AS due,
                count(*) FILTER (WHERE p.lease_token IS NOT NULL AND p.lease_expires_at > clock.now) AS leased,

@@ -224,6 +224,122 @@ async fn a_paused_rail_gets_nothing_until_it_is_resumed() {
 }
 
 #[tokio::test]
+async fn the_leases_of_a_lost_worker_are_ended_by_the_repair_and_counted() {
+    let db = TestDb::new().await;
+    let bank = Arc::new(Bank::default());
+    let items = db.enqueue_stream("acme", "sepa", 3).await;
+    db.claim("lost", 3).await;
+    for item in &items {
+        db.expire(*item).await;
+    }
+    // Paused, so that no claim takes them over: that is no repair.
+    let (lane, act) = (symphony::domain::Switch::Lane, crate::support::act());
+    db.database.operator().pause(&lane, &act).await.unwrap();
+    let often = EngineSettings {
+        repair: (Duration::from_millis(50), Duration::from_millis(100)),
+        ..settings()
+    };
+    let rails = vec![setup("sepa", rail(&bank, terms(), |_, _, _| Reply::Executed(accepted())))];
+    let engine = start_with(&db, rails, often, Points::default());
+    let metrics = engine.metrics().clone();
+    until("they are counted", async || metrics.reaper_requeues.get() == 3).await;
+    assert_eq!(db.count("payment_outbox_attempts WHERE state = 'ZOMBIE_REQUEUE'").await, 3);
+    let page = symphony_server::metrics::render(&[("payments", metrics)], &[]);
+    assert!(page.contains("reaper_requeues_total{lane=\"payments\"} 3"), "{page}");
+    db.database.operator().resume(&lane, &act).await.unwrap();
+    until_empty(&db).await;
+    assert_eq!(engine.stop().await, 0);
+}
+
+#[tokio::test]
+async fn a_second_terminal_outcome_is_counted_as_blocked_and_is_no_integrity_alarm() {
+    let db = TestDb::new().await;
+    let bank = Arc::new(Bank::default());
+    let item = db.enqueue(&payment("one", "acme", "sepa")).await.outbox_id;
+    let slow = rail(&bank, terms(), |_, _, _| Reply::ExecutedLater(accepted()));
+    let engine = start(&db, vec![setup("sepa", slow)]);
+    let metrics = engine.metrics().clone();
+    until("it is under way", async || bank.running.load(Ordering::SeqCst) == 1).await;
+    // A restore gone wrong: the item is pending although the ledger has its end.
+    db.sql(
+        "INSERT INTO payment_outbox_attempts (outbox_id, instruction_id, participant_id, sequence_id, idempotency_key, rail_type, \
+             attempt_no, state, completed_at, worker_id) \
+         SELECT outbox_id, instruction_id, participant_id, sequence_id, idempotency_key, rail_type, 1, 'FAILED', now(), 'x' \
+           FROM payment_outbox_pending",
+    )
+    .await;
+    bank.open.notify_one();
+    until("the yes is kept as evidence", async || metrics.late_outcomes.get() == 1).await;
+    assert_eq!((metrics.terminal_blocked.get(), metrics.integrity_alarms.get()), (1, 0));
+    assert_eq!(db.count("payment_outbox_events WHERE event_type = 'TERMINAL_BLOCKED'").await, 1);
+    assert_eq!(db.count("outbox_incidents").await, 1, "the ledger says FAILED, the rail said yes");
+    assert_eq!(db.ledger(item).await, ["1 FAILED"]);
+    engine.stop().await;
+}
+
+#[tokio::test]
+async fn with_notify_disabled_the_poll_loop_drives_it() {
+    let db = TestDb::new().await;
+    let bank = Arc::new(Bank::default());
+    db.sql(
+        "ALTER TABLE payment_outbox_pending DISABLE TRIGGER payment_outbox_pending_wakes_workers",
+    )
+    .await;
+    let quick = EngineSettings {
+        poll: (Duration::from_millis(20), Duration::from_millis(40)),
+        ..settings()
+    };
+    let rails = vec![setup("sepa", rail(&bank, terms(), |_, _, _| Reply::Executed(accepted())))];
+    let engine = start_with(&db, rails, quick, Points::default());
+    let metrics = engine.metrics().clone();
+    // Whatever starting brings is over: it listens, it is the doorman, and its claims come back empty.
+    until("it is idle", async || {
+        metrics.doorman.get() == 1
+            && metrics.listener_up.get() == 1
+            && metrics.empty_claims.get() >= 3
+    })
+    .await;
+    for n in 0..3 {
+        let (hints, empty) = (metrics.notify_wakeups.get(), metrics.empty_claims.get());
+        until("it polls", async || metrics.empty_claims.get() > empty).await;
+        db.enqueue(&payment(&format!("i{n}"), "acme", "sepa")).await;
+        until_empty(&db).await;
+        assert_eq!(metrics.notify_wakeups.get(), hints, "no hint led to it");
+    }
+    assert_eq!(engine.stop().await, 0);
+}
+
+#[tokio::test]
+async fn a_flood_of_hints_by_a_stranger_leads_to_few_claims() {
+    let db = TestDb::new().await;
+    let bank = Arc::new(Bank::default());
+    let patient =
+        EngineSettings { poll: (Duration::from_hours(1), Duration::from_hours(1)), ..settings() };
+    let rails = vec![setup("sepa", rail(&bank, terms(), |_, _, _| Reply::Executed(accepted())))];
+    let engine = start_with(&db, rails, patient, Points::default());
+    let metrics = engine.metrics().clone();
+    until("it follows hints", async || {
+        metrics.doorman.get() == 1 && metrics.listener_up.get() == 1
+    })
+    .await;
+    // Whoever has a login can do this.
+    let mut stranger = db.as_role("symphony_auth").await;
+    let before = metrics.claim_batches.get();
+    let flood = "SELECT pg_notify('outbox_pending', 'new_work')";
+    let started = std::time::Instant::now();
+    for _ in 0..1_000 {
+        sqlx::query(flood).execute(&mut stranger).await.unwrap();
+    }
+    let made = metrics.claim_batches.get() - before;
+    // 25 ms after the first, then twice as long each time: six in the first second, one in every 0.8 s or more after.
+    let most = 8 + started.elapsed().as_secs() * 2;
+    assert!(made <= most, "a thousand hints in {:?} led to {made} claims", started.elapsed());
+    db.enqueue(&payment("honest", "acme", "sepa")).await;
+    until_empty(&db).await;
+    assert_eq!(engine.stop().await, 0);
+}
+
+#[tokio::test]
 async fn one_doorman_follows_hints_and_another_takes_over_when_it_leaves() {
     let db = TestDb::new().await;
     let bank = Arc::new(Bank::default());

@@ -273,7 +273,13 @@ pub fn payment(instruction: &str, participant: &str, rail: &str) -> PaymentReque
 }
 
 pub fn act() -> Act {
-    Act { actor: "dana".to_owned(), reason: "a test".to_owned(), approver: None, dry_run: false }
+    Act {
+        actor: "dana".to_owned(),
+        reason: "a test".to_owned(),
+        approver: None,
+        dry_run: false,
+        despite_unknown: false,
+    }
 }
 
 /// Enqueue inside a transaction of the caller's own making, at any isolation level.

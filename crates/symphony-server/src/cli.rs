@@ -12,7 +12,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use acts::{ActOptions, ItemAct, Resolve, ResolveAs, SwitchTarget};
+pub use acts::{
+    ActOptions, IncidentLane, Incidents, ItemAct, Resolve, ResolveAs, SendingAct, SwitchTarget,
+};
 pub use app::{App, AppAct, AppExecutions, AppPush, AppSwitch, ExecutionAct, ExecutionState};
 pub use bench::{
     Bench, BenchEvents, BenchIdle, BenchRun, BenchSql, BenchTriggers, EventWorkload,
@@ -131,10 +133,16 @@ pub enum Command {
         #[command(subcommand)]
         what: Restore,
     },
+    /// Late outcomes that contradict the ledger: a yes against FAILED, a second reference
+    Incident {
+        /// What.
+        #[command(subcommand)]
+        what: Incidents,
+    },
     /// Take a pending item out of the machine's hands
     Park(ItemAct),
     /// Give a parked item back to the machine, which asks the rail first where it must
-    Release(ItemAct),
+    Release(SendingAct),
     /// Settle a parked item by what you have found out
     Resolve(Resolve),
     /// Try a FAILED payment again, or publish events again

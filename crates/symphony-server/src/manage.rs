@@ -235,7 +235,13 @@ async fn asked(headers: &HeaderMap, body: Body) -> Result<Act, Box<Response>> {
         })?
     };
     let Some(reason) = asked.reason else { return Err(refuse("reason is missing: say why")) };
-    Ok(Act { actor, reason, approver: asked.approver, dry_run: asked.dry_run })
+    Ok(Act {
+        actor,
+        reason,
+        approver: asked.approver,
+        dry_run: asked.dry_run,
+        despite_unknown: false,
+    })
 }
 
 fn answer<T: Serialize>(result: Result<T, DbError>) -> Response {

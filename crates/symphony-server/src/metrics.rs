@@ -29,7 +29,7 @@ impl<'a> Family<'a> {
 /// The whole page.
 pub fn render(lanes: &[(&'static str, Arc<LaneMetrics>)], figures: &[LaneStatus]) -> String {
     let mut page = String::with_capacity(8 * 1024);
-    let counters: [(&'static str, &str, ReadProcess); 14] = [
+    let counters: [(&'static str, &str, ReadProcess); 15] = [
         ("notify_wakeups_total", "Hints that led to a claim.", |m| m.notify_wakeups.get()),
         ("claim_batches_total", "Claims made.", |m| m.claim_batches.get()),
         ("empty_claims_total", "Claims that found nothing.", |m| m.empty_claims.get()),
@@ -51,6 +51,11 @@ pub fn render(lanes: &[(&'static str, Arc<LaneMetrics>)], figures: &[LaneStatus]
             "late_outcome_conflicts_total",
             "Late outcomes that contradict the ledger. Must be 0.",
             |m| m.late_conflicts.get(),
+        ),
+        (
+            "terminal_blocked_total",
+            "Second terminal outcomes that the unique index refused and that are kept as evidence.",
+            |m| m.terminal_blocked.get(),
         ),
         ("integrity_alarms_total", "Refusals that should be impossible. Must be 0.", |m| {
             m.integrity_alarms.get()
@@ -180,13 +185,18 @@ fn histogram(page: &mut String, name: &str, label: &str, histogram: &Histogram) 
 }
 
 fn database(page: &mut String, figures: &[LaneStatus]) {
-    let gauges: [(&'static str, &str, ReadDatabase); 6] = [
+    let gauges: [(&'static str, &str, ReadDatabase); 7] = [
         ("outbox_pending_depth", "Items not ended yet.", |l| l.pending),
         ("oldest_pending_age_seconds", "Age of the oldest item not ended yet.", |l| {
             l.oldest_pending_age_seconds
         }),
         ("dlq_depth", "Items that failed and were not redriven.", |l| l.dlq_count),
         ("stuck_dispatching_count", "Leases that have expired.", |l| l.expired_lease_count),
+        (
+            "open_incidents",
+            "Late outcomes that contradict the ledger and that nobody has closed.",
+            |l| l.incident_count,
+        ),
         ("parked_depth", "Items waiting for a person.", |l| l.parked_count),
         ("due_unleased_depth", "Items that are due and nobody has.", |l| l.due_unleased_count),
     ];

@@ -285,6 +285,8 @@ pub struct Act {
     pub approver: Option<String>,
     /// Answer what would change, and change nothing.
     pub dry_run: bool,
+    /// Act although the rail never said what became of an earlier try; the reason says how the person knows.
+    pub despite_unknown: bool,
 }
 
 /// A place whose work can be paused.

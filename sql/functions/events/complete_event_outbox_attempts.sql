@@ -42,6 +42,9 @@ BEGIN
               coalesce(cardinality(p_latencies_ms), v_count), coalesce(cardinality(p_retry_delays_seconds), v_count),
               coalesce(cardinality(p_unknowns), v_count), coalesce(cardinality(p_continues), v_count),
               coalesce(cardinality(p_spends_attempts), v_count)]);
+    PERFORM symphony_internal.require_outbox_bytes(
+        pg_column_size(p_states), pg_column_size(p_destinations), pg_column_size(p_bus_references), pg_column_size(p_error_codes),
+        pg_column_size(p_error_messages));
     IF v_count <> (SELECT count(DISTINCT t.log_position) FROM unnest(p_positions) t(log_position)) THEN
         RAISE EXCEPTION 'p_positions names an event twice, or null: give each event''s outcome once' USING ERRCODE = 'P7005';
     END IF;

@@ -31,6 +31,7 @@ DECLARE
     v_conflict  BOOLEAN;
 BEGIN
     PERFORM symphony_internal.require_outbox_count('p_events', coalesce(v_count, 0), 4096);
+    PERFORM symphony_internal.require_outbox_bytes(pg_column_size(p_events));
     BEGIN
         -- NULL is not plain: bool_and and string_agg would pass over it. '$.**{2}' is whatever is not flat.
         SELECT bool_and(coalesce(
@@ -46,12 +47,16 @@ BEGIN
                string_agg(coalesce(e.line, ''), E'\n') || E'\n', array_agg((e.envelope->>'eventId')::UUID),
                -- The key's only member has no escapes, or the event is not plain. to_json writes a JSONB's text (and a
                -- header of 4 bytes) and does not read it again, as a cast would.
-               array_agg(left(substr(e.key_text, strpos(e.key_text, '": "') + 4), -2)), array_agg(e.json)
+               array_agg(left(substr(e.key_text, strpos(e.key_text, '": "') + 4), -2)),
+               array_agg(CASE WHEN e.event IS NOT NULL THEN e.json END)
           INTO v_plain, v_lines, v_ids, v_keys, v_json
-          FROM (SELECT p.*, p.envelope::TEXT || p.key_text AS line, to_json(p.event) AS json
-                  FROM (SELECT t.event, t.event->'envelope' AS envelope, t.event->'payload' AS payload,
+          FROM (SELECT p.*, p.envelope::TEXT || p.key_text AS line
+                  FROM (SELECT t.event, t.json, t.event->'envelope' AS envelope, t.event->'payload' AS payload,
                                (t.event->'key')::TEXT AS key_text
-                          FROM unnest(p_events) t(event) OFFSET 0) p OFFSET 0) e;
+                          -- What is out of all proportion is not plain, and its text is not kept: json_defect.
+                          FROM (SELECT CASE WHEN pg_column_size(u.json) <= 65536 OR pg_column_size(u.event) >= 1536 THEN u.event END AS event, u.json
+                                  FROM (SELECT v.event, CASE WHEN symphony_internal.bulky_json_defect(v.event) IS NULL THEN to_json(v.event) END AS json
+                                          FROM unnest(p_events) v(event) OFFSET 0) u OFFSET 0) t OFFSET 0) p OFFSET 0) e;
         IF v_plain AND (v_count < c_many OR symphony_internal.are_plain_headers(v_lines)) THEN
             v_buckets := ARRAY(SELECT symphony_internal.event_bucket(k) FROM unnest(v_keys) k);
             PERFORM FROM public.event_outbox_buckets b WHERE b.bucket = ANY (v_buckets) ORDER BY b.bucket FOR UPDATE;

@@ -16,6 +16,10 @@ BEGIN
     IF jsonb_typeof(p_event) IS DISTINCT FROM 'object' THEN
         RETURN 'event must be a JSON object with envelope, key and payload';
     END IF;
+    v_field := symphony_internal.json_defect(p_event);
+    IF v_field IS NOT NULL THEN
+        RETURN 'event ' || v_field;
+    END IF;
     IF octet_length(p_event::TEXT) > 262144 THEN
         RETURN 'event is larger than 256 KiB';
     END IF;

@@ -37,8 +37,8 @@ BEGIN
     INSERT INTO public.event_outbox_events AS e (event_type, outbox_event, worker_id, reason, details)
     VALUES ('LATE_OUTCOME', v_event_id, p_worker_id,
             CASE WHEN conflict THEN 'contradicts the recorded outcome' ELSE 'arrived after the lease was lost' END,
-            jsonb_build_object('state', p_state, 'lease_token', p_lease_token, 'bus_reference', p_bus_reference,
-                               'error_code', p_error_code, 'error_message', left(p_error_message, 2000), 'conflict', conflict,
+            jsonb_build_object('state', p_state, 'lease_token', p_lease_token, 'bus_reference', left(p_bus_reference, 255),
+                               'error_code', left(p_error_code, 255), 'error_message', left(p_error_message, 2000), 'conflict', conflict,
                                'recorded_state', v_recorded))
     RETURNING e.event_no INTO event_no;
     RETURN NEXT;

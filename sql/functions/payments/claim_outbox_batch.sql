@@ -48,6 +48,9 @@ BEGIN
     PERFORM symphony_internal.require_outbox_count('p_lease_seconds', p_lease_seconds, 3600);
     PERFORM symphony_internal.require_outbox_id('p_worker_id', p_worker_id);
     PERFORM symphony_internal.require_read_committed();
+    IF cardinality(p_rails) > 1000 THEN
+        RAISE EXCEPTION 'p_rails has more than 1000 elements: a worker serves fewer' USING ERRCODE = 'P7005';
+    END IF;
     IF p_endpoints IS NOT NULL THEN
         PERFORM symphony_internal.require_same_length(coalesce(cardinality(p_rails), 0), ARRAY['p_endpoints'], ARRAY[cardinality(p_endpoints)]);
     END IF;
@@ -60,17 +63,18 @@ BEGIN
         RETURN;
     END IF;
     IF p_due_from IS NULL THEN
-        v_working := symphony_internal.register_payment_rails();
+        v_working := symphony_internal.register_payment_rails(p_rails);
     END IF;
     v_waiting := EXISTS (SELECT FROM public.payment_outbox_paused_participants);
 
     SELECT array_agg(r.rail_type ORDER BY r.rail_type), array_agg(r.fifo ORDER BY r.rail_type) INTO v_rails, v_fifo
-      FROM (SELECT t.rail_type, t.fifo FROM public.payment_outbox_rails t WHERE NOT t.paused
+      FROM (SELECT t.rail_type, t.fifo FROM public.payment_outbox_rails t WHERE p_rails IS NULL AND NOT t.paused
+            UNION ALL
+            SELECT t.rail_type, t.fifo FROM public.payment_outbox_rails t WHERE t.rail_type = ANY (p_rails) AND NOT t.paused
             UNION ALL
             -- A rail without a row is unordered and running.
             SELECT w.rail_type, false FROM unnest(v_working) w(rail_type)
-             WHERE NOT EXISTS (SELECT FROM public.payment_outbox_rails t WHERE t.rail_type = w.rail_type)) r
-     WHERE p_rails IS NULL OR r.rail_type = ANY (p_rails);
+             WHERE NOT EXISTS (SELECT FROM public.payment_outbox_rails t WHERE t.rail_type = w.rail_type)) r;
     IF cardinality(v_rails) > 1 THEN
         -- The rails that have something due, the oldest first: a batch of one takes the oldest of all.
         SELECT array_agg(t.rail_type ORDER BY head.next_attempt_at, head.created_at, head.outbox_id),

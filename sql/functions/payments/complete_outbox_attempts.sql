@@ -35,6 +35,9 @@ BEGIN
               coalesce(cardinality(p_retry_delays_seconds), v_count), coalesce(cardinality(p_unknowns), v_count),
               coalesce(cardinality(p_spends_attempts), v_count), coalesce(cardinality(p_asked_only), v_count),
               coalesce(cardinality(p_retry_afters_seconds), v_count)]);
+    PERFORM symphony_internal.require_outbox_bytes(
+        pg_column_size(p_states), pg_column_size(p_rail_references), pg_column_size(p_rail_codes), pg_column_size(p_error_codes),
+        pg_column_size(p_error_messages));
     IF v_count <> (SELECT count(DISTINCT t.id) FROM unnest(p_outbox_ids) t(id)) THEN
         RAISE EXCEPTION 'p_outbox_ids names an item twice, or null: give each item''s outcome once' USING ERRCODE = 'P7005';
     END IF;

@@ -12,21 +12,24 @@ CREATE OR REPLACE FUNCTION public.enqueue_payment_outbox(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
-    v_text   TEXT := p_payload::TEXT;
+    v_text   TEXT := CASE WHEN symphony_internal.bulky_json_defect(p_payload) IS NULL THEN p_payload::TEXT END;
     v_defect TEXT := symphony_internal.payment_request_defect(p_instruction_id, p_participant_id, p_idempotency_key,
                                                    p_rail_type, p_payload, octet_length(v_text), p_traceparent);
     v_conflict BOOLEAN;
+    v_own      BOOLEAN;
 BEGIN
     IF v_defect IS NOT NULL THEN
         RAISE EXCEPTION '%', v_defect USING ERRCODE = 'P7005';
     END IF;
-    SELECT placed.outbox_id, placed.sequence_id, placed.created_at, placed.duplicate, placed.conflict
-      INTO outbox_id, sequence_id, created_at, duplicate, v_conflict
+    SELECT placed.outbox_id, placed.sequence_id, placed.created_at, placed.duplicate, placed.conflict, placed.own
+      INTO outbox_id, sequence_id, created_at, duplicate, v_conflict, v_own
       FROM symphony_internal.place_payment_instruction(
                p_instruction_id, p_participant_id, p_idempotency_key, p_rail_type, p_payload,
                symphony_internal.payment_request_hash(p_participant_id, p_rail_type, v_text), p_traceparent) placed;
     IF v_conflict THEN
-        RAISE EXCEPTION 'idempotency key reused: this instruction and key already belong to item %, asked with another participant, rail or payload', outbox_id
+        -- Of another participant's item nothing is told but that there is one.
+        RAISE EXCEPTION 'idempotency key reused: this instruction and key already belong to %',
+            CASE WHEN v_own THEN format('item %s, asked with another rail or payload', outbox_id) ELSE 'another request' END
             USING ERRCODE = 'P7004', HINT = 'Repeat the first request unchanged, or choose a new key for a new payment.';
     END IF;
     state := CASE WHEN duplicate THEN symphony_internal.payment_item_state(outbox_id) ELSE 'PENDING' END;

@@ -34,9 +34,15 @@ BEGIN
         ARRAY['p_participant_ids', 'p_idempotency_keys', 'p_rail_types', 'p_payloads', 'p_traceparents'],
         ARRAY[cardinality(p_participant_ids), cardinality(p_idempotency_keys), cardinality(p_rail_types),
               cardinality(p_payloads), coalesce(cardinality(p_traceparents), v_count)]);
+    PERFORM symphony_internal.require_outbox_bytes(
+        pg_column_size(p_instruction_ids), pg_column_size(p_participant_ids), pg_column_size(p_idempotency_keys),
+        pg_column_size(p_rail_types), pg_column_size(p_payloads), pg_column_size(p_traceparents));
 
-    SELECT array_agg(t.payload::TEXT ORDER BY t.ordinal) INTO v_texts
-      FROM unnest(p_payloads) WITH ORDINALITY t(payload, ordinal);
+    -- Texts out of all proportion are not kept: json_defect.
+    SELECT array_agg(CASE WHEN t.bytes >= 1536 OR octet_length(t.payload_text) <= 65536 THEN t.payload_text END ORDER BY t.ordinal) INTO v_texts
+      FROM (SELECT pg_column_size(u.payload) AS bytes, u.ordinal,
+                   CASE WHEN symphony_internal.bulky_json_defect(u.payload) IS NULL THEN u.payload::TEXT END AS payload_text
+              FROM unnest(p_payloads) WITH ORDINALITY u(payload, ordinal) OFFSET 0) t;
     SELECT array_agg(symphony_internal.payment_request_defect(t.instruction_id, t.participant_id, t.idempotency_key, t.rail_type,
                                                    t.payload, octet_length(t.payload_text), t.traceparent)
                      ORDER BY t.ordinal) INTO v_defects
@@ -112,7 +118,9 @@ BEGIN
             RETURN NEXT;
             CONTINUE;
         END IF;
-        SELECT placed.outbox_id, placed.sequence_id, placed.created_at, placed.duplicate,
+        -- Of another participant's item nothing is told but that there is one.
+        SELECT CASE WHEN placed.own THEN placed.outbox_id END, CASE WHEN placed.own THEN placed.sequence_id END,
+               CASE WHEN placed.own THEN placed.created_at END, CASE WHEN placed.own THEN placed.duplicate END,
                CASE WHEN placed.conflict THEN 'P7004' END,
                CASE WHEN placed.conflict
                     THEN 'idempotency key reused: this instruction and key already belong to another request' END
@@ -121,7 +129,7 @@ BEGIN
                    v_item.instruction_id, v_item.participant_id, v_item.idempotency_key, v_item.rail_type, v_item.payload,
                    symphony_internal.payment_request_hash(v_item.participant_id, v_item.rail_type, v_item.payload_text),
                    v_item.traceparent) placed;
-        state := CASE WHEN duplicate THEN symphony_internal.payment_item_state(outbox_id) ELSE 'PENDING' END;
+        state := CASE WHEN duplicate THEN symphony_internal.payment_item_state(outbox_id) WHEN error_code IS NULL THEN 'PENDING' END;
         RETURN NEXT;
     END LOOP;
 END $$;

@@ -29,6 +29,9 @@ RETURN CASE
         THEN 'p_rail_type has more than 255 characters'
     WHEN pg_catalog.jsonb_typeof(p_payload) IS DISTINCT FROM 'object'
         THEN 'p_payload must be a JSON object'
+    -- Its text was not made, or is absurd for what it weighs: json_defect.
+    WHEN p_payload_bytes IS NULL OR p_payload_bytes > 65536 AND pg_catalog.pg_column_size(p_payload) < 1536
+        THEN 'p_payload is nested deeper than 64 levels, or has a number of too many digits: send such a number as text'
     WHEN p_payload_bytes > 1048576
         THEN 'p_payload is larger than 1 MiB'
     WHEN pg_catalog.length(p_traceparent) > 255

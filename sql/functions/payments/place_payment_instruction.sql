@@ -10,15 +10,16 @@
 CREATE OR REPLACE FUNCTION symphony_internal.place_payment_instruction(
     p_instruction_id TEXT, p_participant_id TEXT, p_idempotency_key TEXT, p_rail_type TEXT,
     p_payload JSONB, p_request_hash BYTEA, p_traceparent TEXT,
-    OUT outbox_id UUID, OUT sequence_id BIGINT, OUT created_at TIMESTAMPTZ, OUT duplicate BOOLEAN, OUT conflict BOOLEAN
+    OUT outbox_id UUID, OUT sequence_id BIGINT, OUT created_at TIMESTAMPTZ, OUT duplicate BOOLEAN, OUT conflict BOOLEAN,
+    OUT own BOOLEAN
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     v_hash BYTEA;
 BEGIN
     duplicate := true;
-    SELECT i.outbox_id, i.sequence_id, i.created_at, i.request_hash
-      INTO outbox_id, sequence_id, created_at, v_hash
+    SELECT i.outbox_id, i.sequence_id, i.created_at, i.request_hash, i.participant_id = p_participant_id
+      INTO outbox_id, sequence_id, created_at, v_hash, own
       FROM public.payment_outbox_instructions i
      WHERE i.instruction_id = p_instruction_id AND i.idempotency_key = p_idempotency_key AND i.redrive_no = 0;
     IF NOT FOUND THEN
@@ -40,13 +41,14 @@ BEGIN
                     (SELECT sequence_id FROM public.payment_outbox_rails r WHERE r.rail_type = p_rail_type AND r.fifo));
             duplicate := false;
             conflict := false;
+            own := true;
             RETURN;
         END IF;
         -- A twin won. Its row is ours to read now, and the number goes back: we still hold the stream's lock.
         UPDATE public.participant_outbox_sequences s SET next_sequence_id = s.next_sequence_id - 1
          WHERE s.participant_id = p_participant_id;
-        SELECT i.outbox_id, i.sequence_id, i.created_at, i.request_hash
-          INTO STRICT outbox_id, sequence_id, created_at, v_hash
+        SELECT i.outbox_id, i.sequence_id, i.created_at, i.request_hash, i.participant_id = p_participant_id
+          INTO STRICT outbox_id, sequence_id, created_at, v_hash, own
           FROM public.payment_outbox_instructions i
          WHERE i.instruction_id = p_instruction_id AND i.idempotency_key = p_idempotency_key AND i.redrive_no = 0;
     END IF;

@@ -35,14 +35,14 @@ BEGIN
      WHERE a.outbox_id = p_outbox_id AND a.state IN ('DISPATCHED', 'FAILED');
     conflict := FOUND AND (v_terminal.state::TEXT <> p_state AND 'DISPATCHED' IN (v_terminal.state::TEXT, p_state) AND p_state <> 'RETRYABLE'
                            OR v_terminal.state = 'DISPATCHED' AND p_state = 'DISPATCHED'
-                              AND v_terminal.rail_reference IS DISTINCT FROM p_rail_reference);
+                              AND v_terminal.rail_reference IS DISTINCT FROM left(p_rail_reference, 255));
     UPDATE public.payment_outbox_pending p SET must_inquire = true
      WHERE p.outbox_id = p_outbox_id AND p_state = 'DISPATCHED' AND NOT p.must_inquire;
     INSERT INTO public.payment_outbox_events AS e (event_type, outbox_id, worker_id, reason, details)
     VALUES ('LATE_OUTCOME', p_outbox_id, p_worker_id,
             CASE WHEN conflict THEN 'contradicts the recorded outcome' ELSE 'arrived after the lease was lost' END,
-            jsonb_build_object('state', p_state, 'lease_token', p_lease_token, 'rail_reference', p_rail_reference,
-                               'rail_code', p_rail_code, 'error_code', p_error_code, 'error_message', p_error_message,
+            jsonb_build_object('state', p_state, 'lease_token', p_lease_token, 'rail_reference', left(p_rail_reference, 255),
+                               'rail_code', left(p_rail_code, 255), 'error_code', left(p_error_code, 255), 'error_message', left(p_error_message, 2000),
                                'latency_ms', p_latency_ms, 'conflict', conflict, 'claim_lost', p_claim_lost, 'recorded_state', v_terminal.state,
                                'recorded_reference', v_terminal.rail_reference))
     RETURNING e.event_no INTO event_no;

@@ -3,14 +3,17 @@
 -- Moves    nothing -> pending, beside the FAILED item, which stays as it is
 -- Caller   symphony_operator, symphony_approver
 -- Locks    the participant's row; on a FIFO rail the lane's block, or its present head
--- Refuses  P7005 no actor or reason, P7006 not FAILED, or redriven already, P7007 no such item, P7008 approval
+-- Refuses  P7005 no actor or reason, P7006 not FAILED, or redriven already, P7007 no such item, P7008 approval,
+--          P7009 the rail never answered a try
 -- Why      a new outbox_id is a new key to the rail: the old key would be answered with the old refusal. In
 --          a FIFO lane the new item takes the place of the first of its line. If the lane has moved on and
 --          one of it is in flight, the next claim sets the new item aside until that one ends, so that never
 --          two of a lane are in flight.
 CREATE OR REPLACE FUNCTION public.redrive_outbox(
-    p_outbox_id UUID, p_actor TEXT, p_reason TEXT, p_approver TEXT DEFAULT NULL, p_dry_run BOOLEAN DEFAULT false
-) RETURNS TABLE (outbox_id UUID, state_before TEXT, state_after TEXT, dry_run BOOLEAN, redriven_as UUID, sequence_id BIGINT)
+    p_outbox_id UUID, p_actor TEXT, p_reason TEXT, p_approver TEXT DEFAULT NULL, p_dry_run BOOLEAN DEFAULT false,
+    p_despite_unknown BOOLEAN DEFAULT false
+) RETURNS TABLE (outbox_id UUID, state_before TEXT, state_after TEXT, dry_run BOOLEAN, redriven_as UUID, sequence_id BIGINT, tries JSONB,
+                 needs_despite_unknown BOOLEAN, needs_approver BOOLEAN)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -20,6 +23,7 @@ DECLARE
     v_new_id   UUID;
     v_sequence BIGINT;
     v_constraint TEXT;
+    v_known    RECORD;
 BEGIN
     PERFORM symphony_internal.require_payment_act(p_actor, p_reason, p_approver, true);
     PERFORM symphony_internal.require_payment_item(p_outbox_id);
@@ -28,9 +32,10 @@ BEGIN
         RAISE EXCEPTION 'item % is %: only a FAILED item can be redriven, and only once', p_outbox_id, symphony_internal.payment_item_state(p_outbox_id)
             USING ERRCODE = 'P7006';
     END IF;
-    PERFORM symphony_internal.refuse_after_late_yes(p_outbox_id, p_approver);
+    v_known := symphony_internal.judge_payment_tries(p_outbox_id, true, p_despite_unknown, p_approver, p_dry_run IS NOT FALSE);
     IF p_dry_run IS NOT FALSE THEN
-        RETURN QUERY SELECT p_outbox_id, 'FAILED', 'REDRIVEN', true, NULL::UUID, NULL::BIGINT;
+        RETURN QUERY SELECT p_outbox_id, 'FAILED', 'REDRIVEN', true, NULL::UUID, NULL::BIGINT, v_known.tries, v_known.needs_despite_unknown,
+            v_known.needs_approver;
         RETURN;
     END IF;
 
@@ -87,6 +92,7 @@ BEGIN
         PERFORM symphony_internal.promote_payment_heads(ARRAY[v_old.participant_id], ARRAY[v_old.rail_type]);
     END IF;
     INSERT INTO public.payment_outbox_events (event_type, outbox_id, actor, approver, reason, details)
-    VALUES ('REDRIVEN', p_outbox_id, p_actor, p_approver, p_reason, jsonb_build_object('redriven_as', v_new_id));
-    RETURN QUERY SELECT p_outbox_id, 'FAILED', 'REDRIVEN', false, v_new_id, v_sequence;
+    VALUES ('REDRIVEN', p_outbox_id, p_actor, p_approver, p_reason, jsonb_build_object('redriven_as', v_new_id, 'despite_unknown', v_known.needs_despite_unknown));
+    RETURN QUERY SELECT p_outbox_id, 'FAILED', 'REDRIVEN', false, v_new_id, v_sequence, v_known.tries, v_known.needs_despite_unknown,
+        v_known.needs_approver;
 END $$;

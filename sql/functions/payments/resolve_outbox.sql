@@ -3,17 +3,20 @@
 -- Moves    parked -> DISPATCHED | parked -> FAILED | parked -> due at once (RETRY)
 -- Caller   symphony_operator, symphony_approver
 -- Locks    the pending row; on a FIFO rail its lane
--- Refuses  P7003 unknown resolution, P7005 no actor, reason or reference, P7006 not parked, P7007 no such item, P7008 approval
+-- Refuses  P7003 unknown resolution, P7005 no actor, reason or reference, P7006 not parked, P7007 no such item, P7008 approval,
+--          P7009 the rail never answered a try (not for DISPATCHED)
 -- Why      the outcome enters the ledger under the person's name. DISPATCHED needs the rail's reference:
 --          it is the proof. RETRY states that the money has not moved, so the inquiry is dropped too.
 CREATE OR REPLACE FUNCTION public.resolve_outbox(
     p_outbox_id UUID, p_resolution TEXT, p_actor TEXT, p_reason TEXT, p_rail_reference TEXT DEFAULT NULL,
-    p_approver TEXT DEFAULT NULL, p_dry_run BOOLEAN DEFAULT false
-) RETURNS TABLE (outbox_id UUID, state_before TEXT, state_after TEXT, dry_run BOOLEAN)
+    p_approver TEXT DEFAULT NULL, p_dry_run BOOLEAN DEFAULT false, p_despite_unknown BOOLEAN DEFAULT false
+) RETURNS TABLE (outbox_id UUID, state_before TEXT, state_after TEXT, dry_run BOOLEAN, tries JSONB, needs_despite_unknown BOOLEAN,
+                 needs_approver BOOLEAN)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    v_row public.payment_outbox_pending;
+    v_row   public.payment_outbox_pending;
+    v_known RECORD;
 BEGIN
     PERFORM symphony_internal.require_payment_act(p_actor, p_reason, p_approver, true);
     IF p_resolution IS NULL OR p_resolution NOT IN ('DISPATCHED', 'FAILED', 'RETRY') THEN
@@ -21,10 +24,10 @@ BEGIN
     END IF;
     IF p_resolution = 'DISPATCHED' THEN
         PERFORM symphony_internal.require_outbox_id('p_rail_reference', p_rail_reference);
-    ELSE
-        PERFORM symphony_internal.refuse_after_late_yes(p_outbox_id, p_approver);
     END IF;
     v_row := symphony_internal.require_parked_payment(p_outbox_id);
+    -- Whoever has the reference knows the outcome.
+    v_known := symphony_internal.judge_payment_tries(p_outbox_id, true, p_despite_unknown, p_approver, p_dry_run OR p_resolution = 'DISPATCHED');
     IF NOT p_dry_run THEN
         IF p_resolution = 'RETRY' THEN
             UPDATE public.payment_outbox_pending p
@@ -49,7 +52,9 @@ BEGIN
         END IF;
         INSERT INTO public.payment_outbox_events (event_type, outbox_id, actor, approver, reason, details)
         VALUES ('RESOLVED', p_outbox_id, p_actor, p_approver, p_reason,
-                jsonb_build_object('resolution', p_resolution, 'rail_reference', p_rail_reference));
+                jsonb_build_object('resolution', p_resolution, 'rail_reference', p_rail_reference,
+                                   'despite_unknown', p_resolution <> 'DISPATCHED' AND v_known.needs_despite_unknown));
     END IF;
-    RETURN QUERY SELECT p_outbox_id, 'PARKED', CASE p_resolution WHEN 'RETRY' THEN 'PENDING' ELSE p_resolution END, p_dry_run;
+    RETURN QUERY SELECT p_outbox_id, 'PARKED', CASE p_resolution WHEN 'RETRY' THEN 'PENDING' ELSE p_resolution END, p_dry_run, v_known.tries,
+        p_resolution <> 'DISPATCHED' AND v_known.needs_despite_unknown, p_resolution <> 'DISPATCHED' AND v_known.needs_approver;
 END $$;

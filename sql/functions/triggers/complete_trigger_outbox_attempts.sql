@@ -43,6 +43,9 @@ BEGIN
         ARRAY[cardinality(p_lease_tokens), cardinality(p_states), coalesce(cardinality(p_results), v_count),
               coalesce(cardinality(p_logs), v_count), coalesce(cardinality(p_effects), v_count), coalesce(cardinality(p_error_codes), v_count),
               coalesce(cardinality(p_error_messages), v_count), coalesce(cardinality(p_latencies_ms), v_count)]);
+    PERFORM symphony_internal.require_outbox_bytes(
+        pg_column_size(p_states), pg_column_size(p_results), pg_column_size(p_logs), pg_column_size(p_effects),
+        pg_column_size(p_error_codes), pg_column_size(p_error_messages));
     IF v_count <> (SELECT count(DISTINCT t.id) FROM unnest(p_ids) t(id)) THEN
         RAISE EXCEPTION 'p_ids names an item twice, or null: give each item''s outcome once' USING ERRCODE = 'P7005';
     ELSIF v_count > 1 AND EXISTS (SELECT FROM unnest(p_effects) e WHERE e <> '[]') THEN
@@ -53,14 +56,17 @@ BEGIN
       ORDER BY a.id FOR KEY SHARE;
     PERFORM FROM unnest(p_ids) t(id) JOIN public.trigger_outbox_pending p ON p.id = t.id ORDER BY p.id FOR UPDATE OF p;
     v_now := clock_timestamp();
-    SELECT array_agg(h.item_no), array_agg(h.item), array_agg(CASE WHEN h.late OR h.state = 'RETRYABLE' THEN 'FAILED' ELSE h.state END),
-           array_agg(CASE WHEN h.late THEN NULL ELSE h.result END), array_agg(h.logs),
-           array_agg(CASE WHEN h.late THEN 'REPLY_DEADLINE' ELSE h.error_code END),
+    SELECT array_agg(h.item_no), array_agg(h.item), array_agg(CASE WHEN h.late OR h.defect IS NOT NULL OR h.state = 'RETRYABLE' THEN 'FAILED' ELSE h.state END),
+           array_agg(CASE WHEN NOT h.late AND h.defect IS NULL THEN h.result END),
+           array_agg(CASE WHEN symphony_internal.json_defect(h.logs) IS NULL THEN h.logs END),
+           array_agg(CASE WHEN h.late THEN 'REPLY_DEADLINE' WHEN h.defect IS NOT NULL THEN 'RESULT_REFUSED' ELSE h.error_code END),
            array_agg(CASE WHEN h.late THEN 'the answer came after whoever waited for it had gone: nothing of it was applied'
+                          WHEN h.defect IS NOT NULL THEN 'the result ' || h.defect || ': nothing of it was applied'
                           ELSE h.error_message END),
            array_agg(h.latency_ms)
       INTO v_ended, v_items, v_states, v_results, v_logs, v_codes, v_messages, v_times
-      FROM (SELECT t.*, p AS item, coalesce(p.reply_deadline_at < v_now, false) AS late, p.attempt_count + 1 >= p.attempts_max AS last
+      FROM (SELECT t.*, p AS item, coalesce(p.reply_deadline_at < v_now, false) AS late, p.attempt_count + 1 >= p.attempts_max AS last,
+                   symphony_internal.json_defect(t.result) AS defect
               FROM unnest(p_ids, p_lease_tokens, p_states, p_results, p_logs, p_error_codes, p_error_messages, p_latencies_ms) WITH ORDINALITY
                    t(id, lease_token, state, result, logs, error_code, error_message, latency_ms, item_no)
               JOIN public.trigger_outbox_pending p ON p.id = t.id

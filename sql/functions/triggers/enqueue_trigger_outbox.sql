@@ -19,11 +19,10 @@ DECLARE
 BEGIN
     IF jsonb_typeof(p_payload) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'p_payload must be a JSON object' USING ERRCODE = 'P7005';
-    ELSIF octet_length(p_payload::TEXT) > 2097152 THEN
-        RAISE EXCEPTION 'p_payload is larger than 2 MiB' USING ERRCODE = 'P7005';
     ELSIF p_source_kind IS NULL OR p_source_kind NOT IN ('http', 'kv', 'cron', 'pubsub', 'queue', 'email', 'dead_letter') THEN
         RAISE EXCEPTION 'p_source_kind must be http, kv, cron, pubsub, queue, email or dead_letter' USING ERRCODE = 'P7005';
     END IF;
+    PERFORM symphony_internal.require_plain_json('p_payload', p_payload, 2048);
     IF p_reply_to IS NOT NULL THEN
         PERFORM symphony_internal.require_outbox_count('p_wait_ms', p_wait_ms, 300000);
         reply_deadline_at := clock_timestamp() + make_interval(secs => p_wait_ms / 1000.0);

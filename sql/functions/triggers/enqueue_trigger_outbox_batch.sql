@@ -25,6 +25,8 @@ BEGIN
         ARRAY[cardinality(p_source_kinds), cardinality(p_trigger_ids), cardinality(p_payloads),
               coalesce(cardinality(p_origin_principals), v_count), coalesce(cardinality(p_reply_tos), v_count),
               coalesce(cardinality(p_waits_ms), v_count)]);
+    PERFORM symphony_internal.require_outbox_bytes(
+        pg_column_size(p_apps), pg_column_size(p_source_kinds), pg_column_size(p_trigger_ids), pg_column_size(p_payloads));
     PERFORM FROM public.apps a WHERE a.name = ANY (p_apps) ORDER BY a.id FOR KEY SHARE;
     v_ids := ARRAY(SELECT symphony_internal.time_ordered_id() FROM generate_series(1, v_count));
     RETURN QUERY
@@ -44,7 +46,8 @@ BEGIN
                  FROM public.triggers g WHERE g.id = t.trigger_id AND g.app_id = a.id AND g.source_kind = t.source_kind) f
          CROSS JOIN LATERAL (
                SELECT c.id FROM public.scripts c WHERE c.app_id = a.id AND c.name = f.script_name ORDER BY c.version DESC LIMIT 1) s
-         WHERE jsonb_typeof(t.payload) = 'object' AND octet_length(t.payload::TEXT) <= 2097152
+         WHERE jsonb_typeof(t.payload) = 'object'
+           AND CASE WHEN symphony_internal.json_defect(t.payload) IS NULL THEN octet_length(t.payload::TEXT) <= 2097152 END
            AND (t.reply_to IS NULL OR t.wait_ms BETWEEN 1 AND 300000)
     ), placed AS (
         INSERT INTO public.trigger_outbox_pending

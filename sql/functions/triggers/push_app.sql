@@ -11,7 +11,7 @@ RETURNS TABLE (app_id UUID, created BOOLEAN, scripts_changed INT, routes INT, tr
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
-    v_defect  TEXT := symphony_internal.manifest_defect(p_manifest);
+    v_defect  TEXT;
     v_scripts JSONB := coalesce(p_manifest->'scripts', '[]');
     v_routes  JSONB := coalesce(p_manifest->'routes', '[]');
     v_rules   JSONB := coalesce(p_manifest->'triggers', '[]');
@@ -19,6 +19,8 @@ DECLARE
 BEGIN
     PERFORM symphony_internal.require_read_committed();
     PERFORM symphony_internal.require_outbox_id('p_actor', p_actor);
+    PERFORM symphony_internal.require_plain_json('p_manifest', p_manifest, 16384);
+    v_defect := symphony_internal.manifest_defect(p_manifest);
     IF p_app IS NULL OR p_app !~ '^[a-z][a-z0-9-]*$' OR length(p_app) > 63 THEN
         RAISE EXCEPTION 'p_app must be a name for a URL: lowercase letters, digits and hyphens, a letter first, at most 63' USING ERRCODE = 'P7005';
     ELSIF v_defect IS NOT NULL THEN

@@ -15,9 +15,10 @@ BEGIN
     IF p_mail IS NULL THEN
         RETURN (SELECT count(*) FROM public.triggers t
                  WHERE t.source_kind = 'email' AND symphony_internal.trigger_matches(lower(t.filter), lower(p_recipient)));
-    ELSIF jsonb_typeof(p_mail) <> 'object' OR octet_length(p_mail::TEXT) > 4194304 THEN
+    ELSIF jsonb_typeof(p_mail) <> 'object' THEN
         RAISE EXCEPTION 'p_mail must be a JSON object of at most 4 MiB' USING ERRCODE = 'P7005';
     END IF;
+    PERFORM symphony_internal.require_plain_json('p_mail', p_mail, 4096);
     FOR v_app IN SELECT DISTINCT t.app_id FROM public.triggers t
                   WHERE t.source_kind = 'email' AND symphony_internal.trigger_matches(lower(t.filter), lower(p_recipient)) ORDER BY 1
     LOOP

@@ -17,9 +17,8 @@ BEGIN
     PERFORM symphony_internal.require_outbox_id('p_' || CASE p_source_kind WHEN 'queue' THEN 'queue' ELSE 'topic' END, p_name);
     IF p_message IS NULL THEN
         RAISE EXCEPTION 'p_message is missing: give a JSON value' USING ERRCODE = 'P7005';
-    ELSIF octet_length(p_message::TEXT) > 262144 THEN
-        RAISE EXCEPTION 'p_message is larger than 256 KiB' USING ERRCODE = 'P7005';
     END IF;
+    PERFORM symphony_internal.require_plain_json('p_message', p_message, 256);
     IF p_source_kind = 'pubsub' THEN
         IF NOT EXISTS (SELECT FROM public.topics t WHERE t.app_id = p_app_id AND t.name = p_name) THEN
             RAISE EXCEPTION 'the app has no topic %: declare it in app.json under topics', quote_ident(p_name) USING ERRCODE = 'P7005';

@@ -14,9 +14,7 @@ DECLARE
     v_version  BIGINT;
 BEGIN
     PERFORM symphony_internal.require_outbox_id('p_key', p_key, 512);
-    IF octet_length(p_value::TEXT) > 262144 THEN
-        RAISE EXCEPTION 'p_value is larger than 256 KiB' USING ERRCODE = 'P7005';
-    END IF;
+    PERFORM symphony_internal.require_plain_json('p_value', p_value, 256);
     -- Two may write a new key at once: the second looks again, and finds what the first wrote.
     LOOP
         SELECT e.value, e.version INTO v_previous, v_version FROM public.kv_entries e WHERE e.app_id = p_app_id AND e.key = p_key FOR UPDATE;

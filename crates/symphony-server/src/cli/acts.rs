@@ -29,6 +29,52 @@ pub struct ItemAct {
     pub approver: Option<String>,
 }
 
+/// Options of an act after which something may be sent again.
+#[derive(Debug, Clone, Args)]
+pub struct SendingAct {
+    /// The item, who and why.
+    #[command(flatten)]
+    pub item: ItemAct,
+    /// The rail never said what became of an earlier try: act all the same, and let --reason say how you know
+    #[arg(long)]
+    pub despite_unknown: bool,
+}
+
+/// What to do with incidents.
+#[derive(Debug, Subcommand)]
+pub enum Incidents {
+    /// Late outcomes that contradict the ledger and that nobody has closed
+    List,
+    /// Say what became of one, so that it is not listed any more
+    #[command(
+        after_help = "Example:\n  symphony incident close 17 --reason 'the bank has returned the second transfer, R2' --yes"
+    )]
+    Close {
+        /// The incident's number, as `incident list` prints it
+        number: i64,
+        /// Its lane
+        #[arg(long, value_enum, default_value = "payments")]
+        lane: IncidentLane,
+        /// Who and why.
+        #[command(flatten)]
+        act: ActOptions,
+        /// The second person, where one is needed
+        #[arg(long, value_name = "NAME")]
+        approver: Option<String>,
+    },
+}
+
+/// A lane that has incidents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum IncidentLane {
+    /// Payments
+    Payments,
+    /// Events
+    Events,
+    /// Triggers
+    Triggers,
+}
+
 /// Options of `resolve`.
 #[derive(Debug, Clone, Args)]
 #[command(
@@ -44,7 +90,7 @@ pub struct Resolve {
     pub reference: Option<String>,
     /// The item, who and why.
     #[command(flatten)]
-    pub item: ItemAct,
+    pub act: SendingAct,
 }
 
 /// What became of a parked item.

@@ -45,7 +45,8 @@ pub(super) const STATUS_HELP: &str = "Columns:
   scheduled     wait for their retry
   waiting       payments behind a FIFO head or a pause, events behind a FAILED one of their key
   parked        payments that wait for a person; events are never parked
-  dead letters  ended FAILED and not redriven: symphony dlq list";
+  dead letters  ended FAILED and not redriven: symphony dlq list
+  incidents     late outcomes that contradict the ledger: symphony incident list";
 
 /// Options of `redrive`: of one payment, or of events.
 #[derive(Debug, Clone, Args)]
@@ -90,6 +91,9 @@ pub struct Redrive {
     /// The second person, where one is needed
     #[arg(long, value_name = "NAME")]
     pub approver: Option<String>,
+    /// A payment: the rail never said what became of an earlier try: act all the same, and let --reason say how you know
+    #[arg(long, requires = "id")]
+    pub despite_unknown: bool,
 }
 
 /// SNS FIFO's: the longest of the buses here, unless configured otherwise.

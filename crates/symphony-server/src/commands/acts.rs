@@ -1,13 +1,17 @@
 //! What people do to items, rails and participants. Each act is a dry run until `--yes`.
 
+use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use chrono::SecondsFormat;
 use serde::Serialize;
-use symphony::db::{ActAnswer, Auditor, DbError, FoundItem, Operator, SwitchAnswer};
+use symphony::db::{ActAnswer, Auditor, DbError, FoundItem, Known, Operator, SwitchAnswer};
 use symphony::domain::{Act, OutboxId, Resolution, Switch};
 
 use super::event_acts;
-use crate::cli::{ActOptions, Global, ItemAct, Redrive, Resolve, ResolveAs, Skip, SwitchTarget};
+use crate::cli::{
+    ActOptions, Global, ItemAct, Redrive, Resolve, ResolveAs, SendingAct, Skip, SwitchTarget,
+};
 use crate::output::{self, Failure};
 use crate::server::Server;
 
@@ -35,18 +39,19 @@ pub(super) async fn park(global: &Global, options: &ItemAct) -> Result<ExitCode,
     .await
 }
 
-pub(super) async fn release(global: &Global, options: &ItemAct) -> Result<ExitCode, Failure> {
-    let act = act_of(&options.act, options.approver.as_ref())?;
+pub(super) async fn release(global: &Global, options: &SendingAct) -> Result<ExitCode, Failure> {
+    let act = sending_act(options)?;
     as_operator(global, async |operator| {
-        let item = one_item(&operator.reader(), &options.id).await?;
-        let answer = operator.release(item.outbox_id, &act).await.map_err(in_options)?;
-        tell_item(global, &RELEASE, &item, &answer)
+        let item = one_item(&operator.reader(), &options.item.id).await?;
+        let told = operator.release(item.outbox_id, &act).await.map_err(in_options)?;
+        let becomes = becomes(&told.answer) + &known(&told.known, act.dry_run);
+        tell(global, &RELEASE, act.dry_run, &told, &in_words(&item), &becomes)
     })
     .await
 }
 
 pub(super) async fn resolve(global: &Global, options: &Resolve) -> Result<ExitCode, Failure> {
-    let act = act_of(&options.item.act, options.item.approver.as_ref())?;
+    let act = sending_act(&options.act)?;
     let resolution = match (options.outcome, &options.reference) {
         (ResolveAs::Dispatched, Some(reference)) => {
             Resolution::Dispatched { rail_reference: reference.clone() }
@@ -64,10 +69,10 @@ pub(super) async fn resolve(global: &Global, options: &Resolve) -> Result<ExitCo
         }
     };
     as_operator(global, async |operator| {
-        let item = one_item(&operator.reader(), &options.item.id).await?;
-        let answer =
-            operator.resolve(item.outbox_id, &resolution, &act).await.map_err(in_options)?;
-        tell_item(global, &RESOLVE, &item, &answer)
+        let item = one_item(&operator.reader(), &options.act.item.id).await?;
+        let told = operator.resolve(item.outbox_id, &resolution, &act).await.map_err(in_options)?;
+        let becomes = becomes(&told.answer) + &known(&told.known, act.dry_run);
+        tell(global, &RESOLVE, act.dry_run, &told, &in_words(&item), &becomes)
     })
     .await
 }
@@ -79,7 +84,10 @@ pub(super) async fn redrive(global: &Global, options: &Redrive) -> Result<ExitCo
             "name a payment by its id, or events by --event-id or a filter: not both at once",
         ));
     }
-    let act = act_of(&options.act, options.approver.as_ref())?;
+    let act = Act {
+        despite_unknown: options.despite_unknown,
+        ..act_of(&options.act, options.approver.as_ref())?
+    };
     as_operator(global, async |operator| {
         let item = match one_item(&operator.reader(), id).await {
             Err(failure) => {
@@ -88,13 +96,13 @@ pub(super) async fn redrive(global: &Global, options: &Redrive) -> Result<ExitCo
             Ok(item) => item,
         };
         let answer = operator.redrive(item.outbox_id, &act).await.map_err(in_options)?;
-        let becomes = match (answer.redriven_as, answer.sequence_id) {
+        let becomes: String = match (answer.redriven_as, answer.sequence_id) {
             (Some(new), Some(number)) => {
                 let participant = output::plain(&item.participant_id);
                 format!("it stays FAILED and goes on as {new}, number {number} of {participant}")
             }
             _ => "it stays FAILED, and a new item with a new key to the rail is made".to_owned(),
-        };
+        } + &known(&answer.known, act.dry_run);
         tell(global, &REDRIVE, answer.dry_run, &answer, &in_words(&item), &becomes)
     })
     .await
@@ -190,6 +198,14 @@ pub(super) fn act_of(options: &ActOptions, approver: Option<&String>) -> Result<
         reason: options.reason.clone(),
         approver: approver.cloned(),
         dry_run: !options.yes,
+        despite_unknown: false,
+    })
+}
+
+fn sending_act(options: &SendingAct) -> Result<Act, Failure> {
+    Ok(Act {
+        despite_unknown: options.despite_unknown,
+        ..act_of(&options.item.act, options.item.approver.as_ref())?
     })
 }
 
@@ -234,6 +250,8 @@ pub(super) fn in_options(error: DbError) -> Failure {
         ("p_marks_sending", "--marks-sending"),
         ("p_dedup_window_seconds", "--dedup-window"),
         ("p_resend_sent", "--sent"),
+        ("p_despite_unknown", "--despite-unknown"),
+        ("p_incident_no", "the number"),
     ])
 }
 
@@ -278,8 +296,55 @@ fn tell_item(
     item: &FoundItem,
     answer: &ActAnswer,
 ) -> Result<ExitCode, Failure> {
-    let becomes = format!("{} → {}", answer.state_before, answer.state_after);
-    tell(global, verb, answer.dry_run, answer, &in_words(item), &becomes)
+    tell(global, verb, answer.dry_run, answer, &in_words(item), &becomes(answer))
+}
+
+fn becomes(answer: &ActAnswer) -> String {
+    format!("{} → {}", answer.state_before, answer.state_after)
+}
+
+/// Everything that was tried before, for whoever is about to have it sent again.
+fn known(known: &Known, dry_run: bool) -> String {
+    let mut text = String::new();
+    if !dry_run {
+        return text;
+    }
+    for told in &known.tries.0 {
+        let mut words =
+            vec![told.at.to_rfc3339_opts(SecondsFormat::Millis, true), told.what.clone()];
+        words.extend(told.attempt_no.map(|number| number.to_string()));
+        words.extend(told.outcome.clone());
+        if told.unknown {
+            words.push("OUTCOME UNKNOWN".to_owned());
+        }
+        for (name, value) in [
+            ("reference", &told.rail_reference),
+            ("rail code", &told.rail_code),
+            ("error", &told.error_code),
+            ("by", &told.by),
+            ("because", &told.reason),
+        ] {
+            words.extend(value.as_ref().map(|value| format!("{name} {}", output::plain(value))));
+        }
+        let _infallible = write!(text, "\n  {} of {}", words.join(" "), told.outbox_id);
+    }
+    for (applies, advice) in [
+        (known.tries.0.is_empty(), "nothing was tried before"),
+        (
+            known.needs_despite_unknown,
+            "the rail never said what became of a try: ask it; to act all the same add --despite-unknown, and let --reason say how you know",
+        ),
+        (
+            known.needs_approver,
+            "the rail has told a lost worker that it was executed: a second person must confirm that it was not, with --approver",
+        ),
+    ] {
+        if applies {
+            text.push_str("\n  ");
+            text.push_str(advice);
+        }
+    }
+    text
 }
 
 fn tell_switch(

@@ -4,8 +4,9 @@ use std::process::ExitCode;
 
 use chrono::Utc;
 use serde::Serialize;
-use symphony::db::{EventFilter, FoundEvent, Operator, WaitingItem, WaitingQuery};
+use symphony::db::{EventFilter, FoundEvent, Incident, Operator, WaitingItem, WaitingQuery};
 
+use super::incident;
 use crate::cli::{DlqLane, DlqList, Global};
 use crate::output::{self, Failure};
 
@@ -28,6 +29,7 @@ struct Line<T> {
 enum Either {
     Payment(Line<WaitingItem>),
     Event(Line<FoundEvent>),
+    Incident(Incident),
 }
 
 async fn list(
@@ -51,11 +53,25 @@ async fn list(
     } else {
         failed_events(options, operator).await?
     };
+    let wanted = |incident: &Incident| match options.lane {
+        None => true,
+        Some(DlqLane::Payments) => incident.lane == "payments",
+        Some(DlqLane::Events) => incident.lane == "events",
+    };
+    // Whoever asks for one kind of item only is not told of contradictions.
+    let incidents: Vec<Incident> = if about_payments || options.failed {
+        Vec::new()
+    } else {
+        let all = operator.reader().incidents(i64::from(options.limit)).await?;
+        all.into_iter().filter(wanted).collect()
+    };
     if global.json {
         let payments = payments.into_iter().map(Either::Payment);
-        let lines: Vec<Either> = payments.chain(events.into_iter().map(Either::Event)).collect();
+        let events = events.into_iter().map(Either::Event);
+        let incidents = incidents.into_iter().map(Either::Incident);
+        let lines: Vec<Either> = payments.chain(events).chain(incidents).collect();
         output::json(&lines)?;
-    } else if payments.is_empty() && events.is_empty() {
+    } else if payments.is_empty() && events.is_empty() && incidents.is_empty() {
         output::print("nothing waits for a person\n")?;
     } else {
         let mut tables = Vec::new();
@@ -64,6 +80,9 @@ async fn list(
         }
         if !events.is_empty() {
             tables.push(render_events(&events, more_events));
+        }
+        if !incidents.is_empty() {
+            tables.push(incident::render(&incidents));
         }
         output::print(&tables.join("\n"))?;
     }

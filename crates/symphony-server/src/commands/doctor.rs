@@ -135,6 +135,18 @@ async fn examine(connection: &mut PgConnection) -> Result<Vec<Check>, Failure> {
             ),
         });
     }
+    let incidents = inspect::open_incidents(connection).await?;
+    if incidents.is_empty() {
+        checks.push(ok("incidents", "no late outcome contradicts the ledger"));
+    }
+    for (lane, count) in incidents {
+        checks.push(fail(
+            "incidents",
+            format!(
+                "{count} late outcomes of {lane} contradict the ledger: symphony incident list"
+            ),
+        ));
+    }
     let violated = inspect::violated_invariants(connection).await?;
     if violated.is_empty() {
         checks.push(ok(

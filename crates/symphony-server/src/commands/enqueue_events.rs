@@ -11,6 +11,7 @@ use symphony::event::{Event, JSON_SCHEMA};
 use uuid::Uuid;
 
 use self::source::Source;
+use super::enqueue::BATCH_BYTES;
 use crate::cli::{EnqueueEvent, Global};
 use crate::output::{self, Failure};
 use crate::server::Server;
@@ -111,7 +112,10 @@ async fn try_to_write(
 ) -> Result<Vec<EventAnswer>, DbError> {
     let mut transaction = database.begin(Role::Ingest).await?;
     let mut answers = Vec::with_capacity(piece.entries.len());
-    for batch in piece.entries.chunks(BATCH_EVENTS) {
+    let mut rest = piece.entries.as_slice();
+    while !rest.is_empty() {
+        let (batch, others) = rest.split_at(together(rest));
+        rest = others;
         let events: Vec<&RawValue> = batch.iter().map(|entry| entry.event.body()).collect();
         answers.extend(Ingest::enqueue_events(transaction.connection(), &events).await?);
         progress.more(events.len());
@@ -120,6 +124,16 @@ async fn try_to_write(
         transaction.commit().await?;
     }
     Ok(answers)
+}
+
+/// How many of these go into one call: at least one.
+fn together(entries: &[Entry]) -> usize {
+    let mut bytes = 0;
+    let fitting = entries.iter().take(BATCH_EVENTS).take_while(|entry| {
+        bytes += entry.event.body().get().len();
+        bytes <= BATCH_BYTES
+    });
+    fitting.count().max(1)
 }
 
 /// An event, and where it stood in the input.

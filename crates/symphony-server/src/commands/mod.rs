@@ -15,6 +15,7 @@ mod enqueue;
 mod enqueue_events;
 mod event_acts;
 mod guard;
+mod incident;
 mod mail_catcher;
 mod migrate;
 mod rail;
@@ -50,6 +51,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Show { id } => show::run(global, &id).await,
         Command::Dlq { what: Dlq::List(options) } => dlq::run(global, &options).await,
         Command::Restore { what } => restore::run(global, &what).await,
+        Command::Incident { what } => incident::run(global, &what).await,
         Command::Park(options) => acts::park(global, &options).await,
         Command::Release(options) => acts::release(global, &options).await,
         Command::Resolve(options) => acts::resolve(global, &options).await,

@@ -22,6 +22,7 @@ pub(super) async fn run(global: &Global, options: &Rail) -> Result<ExitCode, Fai
                 reason: reason.clone(),
                 approver: None,
                 dry_run: !options.yes,
+                despite_unknown: false,
             };
             acts::as_operator(global, async |operator| {
                 change(global, options, name, &act, &operator).await

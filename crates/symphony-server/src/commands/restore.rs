@@ -40,6 +40,7 @@ async fn check(global: &Global) -> Result<ExitCode, Failure> {
                 reason: "dry run".to_owned(),
                 approver: Some("nobody, it is a dry run".to_owned()),
                 dry_run: true,
+                despite_unknown: false,
             };
             Some(operator.accept_server(&act, None, 86_400).await?)
         } else {

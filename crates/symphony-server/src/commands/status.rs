@@ -59,6 +59,7 @@ fn render(lanes: &[LaneStatus]) -> String {
             "waiting",
             "parked",
             "dead letters",
+            "incidents",
             "oldest",
             "",
         ],
@@ -73,6 +74,7 @@ fn render(lanes: &[LaneStatus]) -> String {
                 lane.waiting_count.to_string(),
                 lane.parked_count.to_string(),
                 lane.dlq_count.to_string(),
+                lane.incident_count.to_string(),
                 format!("{} s", lane.oldest_pending_age_seconds),
                 if lane.paused { "PAUSED".to_owned() } else { String::new() },
             ]

@@ -41,6 +41,31 @@ pub struct LaneStatus {
     pub dlq_count: i64,
     /// The lane is paused.
     pub paused: bool,
+    /// Contradictions nobody has closed.
+    pub incident_count: i64,
+}
+
+/// A late outcome that contradicts the ledger, until a person closes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, sqlx::FromRow)]
+pub struct Incident {
+    /// The lane.
+    pub lane: String,
+    /// Its number in its lane.
+    pub incident_no: i64,
+    /// The item.
+    pub item_id: Uuid,
+    /// Since when.
+    pub opened_at: DateTime<Utc>,
+    /// Who was late.
+    pub worker_id: Option<String>,
+    /// What the ledger says.
+    pub recorded_state: String,
+    /// With this reference.
+    pub recorded_reference: Option<String>,
+    /// What arrived late.
+    pub late_state: String,
+    /// With this reference.
+    pub late_reference: Option<String>,
 }
 
 /// What was asked.
@@ -219,10 +244,22 @@ impl Auditor {
         let mut transaction = self.database.begin(self.role).await?;
         Ok(sqlx::query_as(
             "SELECT lane, pending, due_unleased_count, leased_count, expired_lease_count, parked_count, \
-                    scheduled_count, waiting_count, oldest_pending_age_seconds, dlq_count, paused \
+                    scheduled_count, waiting_count, oldest_pending_age_seconds, dlq_count, paused, incident_count \
                FROM public.supervisor_outbox_status \
               ORDER BY array_position(ARRAY['payments', 'events', 'triggers'], lane)",
         )
+        .fetch_all(transaction.connection())
+        .await?)
+    }
+
+    /// The contradictions nobody has closed, oldest first.
+    pub async fn incidents(&self, limit: i64) -> Result<Vec<Incident>, DbError> {
+        let mut transaction = self.database.begin(self.role).await?;
+        Ok(sqlx::query_as(
+            "SELECT lane, incident_no, item_id, opened_at, worker_id, recorded_state::text, recorded_reference, late_state, late_reference \
+               FROM public.outbox_incidents ORDER BY opened_at, incident_no LIMIT $1",
+        )
+        .bind(limit)
         .fetch_all(transaction.connection())
         .await?)
     }

@@ -39,7 +39,7 @@ calls! {
         -> "TABLE(outbox_id uuid, lease_token uuid, lease_expires_at timestamp with time zone, instruction_id text, participant_id text, sequence_id bigint, idempotency_key text, rail_type text, payload jsonb, attempt_count integer, must_inquire boolean, next_attempt_at timestamp with time zone, created_at timestamp with time zone, redrive_no integer, traceparent text, ordered boolean, marks_sending boolean, rail_key uuid, endpoint text, claimed_at timestamp with time zone, asked_again boolean)",
         "SELECT * FROM public.claim_outbox_batch(p_batch_size => $1, p_worker_id => $2, p_lease_seconds => $3, p_rails => $4, p_due_from => $5, p_endpoints => $6)";
     COMPLETE = "complete_outbox_attempt"
-        ("p_outbox_id uuid, p_lease_token uuid, p_worker_id text, p_state text, p_rail_reference text DEFAULT NULL::text, p_rail_code text DEFAULT NULL::text, p_error_code text DEFAULT NULL::text, p_error_message text DEFAULT NULL::text, p_latency_ms integer DEFAULT NULL::integer, p_retry_delay_seconds integer DEFAULT NULL::integer, p_unknown boolean DEFAULT false, p_spends_attempt boolean DEFAULT true, p_asked_only boolean DEFAULT false, p_retry_after_seconds integer DEFAULT NULL::integer")
+        ("p_outbox_id uuid, p_lease_token uuid, p_worker_id text, p_state anycompatible, p_rail_reference text DEFAULT NULL::text, p_rail_code text DEFAULT NULL::text, p_error_code text DEFAULT NULL::text, p_error_message text DEFAULT NULL::text, p_latency_ms integer DEFAULT NULL::integer, p_retry_delay_seconds integer DEFAULT NULL::integer, p_unknown boolean DEFAULT false, p_spends_attempt boolean DEFAULT true, p_asked_only boolean DEFAULT false, p_retry_after_seconds integer DEFAULT NULL::integer")
         -> "TABLE(attempt_no integer, state outbox_attempt_state, parked boolean)",
         "SELECT * FROM public.complete_outbox_attempt(p_outbox_id => $1, p_lease_token => $2, p_worker_id => $3, p_state => $4, p_rail_reference => $5, p_rail_code => $6, p_error_code => $7, p_error_message => $8, p_latency_ms => $9, p_retry_delay_seconds => $10, p_unknown => $11, p_spends_attempt => $12, p_asked_only => $13, p_retry_after_seconds => $14)";
     COMPLETE_BATCH = "complete_outbox_attempts"
@@ -103,21 +103,33 @@ calls! {
         -> "TABLE(outbox_id uuid, state_before text, state_after text, dry_run boolean)",
         "SELECT * FROM public.park_outbox(p_outbox_id => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5)";
     RELEASE = "release_outbox"
-        ("p_outbox_id uuid, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
-        -> "TABLE(outbox_id uuid, state_before text, state_after text, dry_run boolean)",
-        "SELECT * FROM public.release_outbox(p_outbox_id => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5)";
+        ("p_outbox_id uuid, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false, p_despite_unknown boolean DEFAULT false")
+        -> "TABLE(outbox_id uuid, state_before text, state_after text, dry_run boolean, tries jsonb, needs_despite_unknown boolean, needs_approver boolean)",
+        "SELECT * FROM public.release_outbox(p_outbox_id => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5, p_despite_unknown => $6)";
     RESOLVE = "resolve_outbox"
-        ("p_outbox_id uuid, p_resolution text, p_actor text, p_reason text, p_rail_reference text DEFAULT NULL::text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
-        -> "TABLE(outbox_id uuid, state_before text, state_after text, dry_run boolean)",
-        "SELECT * FROM public.resolve_outbox(p_outbox_id => $1, p_resolution => $2, p_actor => $3, p_reason => $4, p_rail_reference => $5, p_approver => $6, p_dry_run => $7)";
+        ("p_outbox_id uuid, p_resolution text, p_actor text, p_reason text, p_rail_reference text DEFAULT NULL::text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false, p_despite_unknown boolean DEFAULT false")
+        -> "TABLE(outbox_id uuid, state_before text, state_after text, dry_run boolean, tries jsonb, needs_despite_unknown boolean, needs_approver boolean)",
+        "SELECT * FROM public.resolve_outbox(p_outbox_id => $1, p_resolution => $2, p_actor => $3, p_reason => $4, p_rail_reference => $5, p_approver => $6, p_dry_run => $7, p_despite_unknown => $8)";
     REDRIVE = "redrive_outbox"
-        ("p_outbox_id uuid, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
-        -> "TABLE(outbox_id uuid, state_before text, state_after text, dry_run boolean, redriven_as uuid, sequence_id bigint)",
-        "SELECT * FROM public.redrive_outbox(p_outbox_id => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5)";
+        ("p_outbox_id uuid, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false, p_despite_unknown boolean DEFAULT false")
+        -> "TABLE(outbox_id uuid, state_before text, state_after text, dry_run boolean, redriven_as uuid, sequence_id bigint, tries jsonb, needs_despite_unknown boolean, needs_approver boolean)",
+        "SELECT * FROM public.redrive_outbox(p_outbox_id => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5, p_despite_unknown => $6)";
     SKIP_HEAD = "skip_outbox_head"
         ("p_participant_id text, p_rail_type text, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
         -> "TABLE(outbox_id uuid, state_before text, state_after text, dry_run boolean)",
         "SELECT * FROM public.skip_outbox_head(p_participant_id => $1, p_rail_type => $2, p_actor => $3, p_reason => $4, p_approver => $5, p_dry_run => $6)";
+    CLOSE_PAYMENT_INCIDENT = "close_payment_incident"
+        ("p_incident_no bigint, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(incident_no bigint, item_id uuid, recorded_state text, recorded_reference text, late_state text, late_reference text, dry_run boolean)",
+        "SELECT * FROM public.close_payment_incident(p_incident_no => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5)";
+    CLOSE_EVENT_INCIDENT = "close_event_incident"
+        ("p_incident_no bigint, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(incident_no bigint, item_id uuid, recorded_state text, recorded_reference text, late_state text, late_reference text, dry_run boolean)",
+        "SELECT * FROM public.close_event_incident(p_incident_no => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5)";
+    CLOSE_TRIGGER_INCIDENT = "close_trigger_incident"
+        ("p_incident_no bigint, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(incident_no bigint, item_id uuid, recorded_state text, recorded_reference text, late_state text, late_reference text, dry_run boolean)",
+        "SELECT * FROM public.close_trigger_incident(p_incident_no => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5)";
     PAUSE_LANE = "pause_payment_lane"
         ("p_actor text, p_reason text, p_dry_run boolean DEFAULT false")
         -> "TABLE(target text, state_before text, state_after text, dry_run boolean)",
@@ -214,6 +226,10 @@ calls! {
         ("")
         -> "text",
         "SELECT public.symphony_fingerprint()";
+    LEAD_HINTS = "lead_outbox_hints"
+        ("p_group text, p_worker_id text, p_lease_seconds integer")
+        -> "boolean",
+        "SELECT public.lead_outbox_hints(p_group => $1, p_worker_id => $2, p_lease_seconds => $3)";
     CLAIM_TRIGGERS = "claim_trigger_outbox_batch"
         ("p_batch_size integer, p_worker_id text, p_lease_seconds integer, p_app_items_max integer DEFAULT NULL::integer, p_apps uuid[] DEFAULT NULL::uuid[], p_apps_held integer[] DEFAULT NULL::integer[]")
         -> "TABLE(id uuid, lease_token uuid, app_id uuid, source_kind text, trigger_id uuid, script_id uuid, reply_to uuid, payload jsonb, origin_principal uuid, principal uuid, trigger_depth integer, root_execution_id uuid, attempt_count integer, next_attempt_at timestamp with time zone, created_at timestamp with time zone)",

@@ -5,8 +5,12 @@
 
 use sqlx::error::DatabaseError;
 
-/// The unique index that makes a second terminal outcome impossible.
-const ONE_TERMINAL: &str = "payment_outbox_attempts_one_terminal_per_outbox";
+/// What makes a second terminal outcome impossible, lane by lane.
+const ONE_TERMINAL: [&str; 3] = [
+    "payment_outbox_attempts_one_terminal_per_outbox",
+    "event_outbox_attempts_one_terminal_per_event",
+    "trigger_outbox_attempts_one_terminal_per_item",
+];
 
 /// A failed call to the database.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +67,12 @@ pub enum DbError {
     /// P7008: a second person must approve.
     #[error("{message}")]
     ApprovalMissing {
+        /// What the database said.
+        message: String,
+    },
+    /// P7009: the rail never said what became of an earlier try, and the act does not say that it is meant all the same.
+    #[error("{message}")]
+    UnknownTries {
         /// What the database said.
         message: String,
     },
@@ -152,6 +162,7 @@ impl DbError {
             Self::ActRefused { .. } => "P7006",
             Self::NoSuchItem { .. } => "P7007",
             Self::ApprovalMissing { .. } => "P7008",
+            Self::UnknownTries { .. } => "P7009",
             Self::OtherServer { .. } => "P7020",
             Self::TerminalBlocked | Self::Integrity { .. } => "23505",
             Self::Retry { .. } => "40001",
@@ -233,9 +244,10 @@ fn from_server(error: &dyn DatabaseError) -> DbError {
         "P7006" => DbError::ActRefused { message },
         "P7007" => DbError::NoSuchItem { message },
         "P7008" => DbError::ApprovalMissing { message },
+        "P7009" => DbError::UnknownTries { message },
         "P7020" => DbError::OtherServer { message },
         "23505" => match error.constraint() {
-            Some(ONE_TERMINAL) => DbError::TerminalBlocked,
+            Some(index) if ONE_TERMINAL.contains(&index) => DbError::TerminalBlocked,
             constraint => DbError::Integrity {
                 constraint: constraint.unwrap_or("a unique constraint").to_owned(),
             },

@@ -1,14 +1,11 @@
 //! Hints that work was committed: LISTEN on a connection of its own, a probe that proves hints really arrive,
-//! and the lock that elects who follows them. All of it may fail without anything being lost: polling decides.
+//! and the lease that says who follows them. All of it may fail without anything being lost: polling decides.
 
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 
-use super::{Database, DbError};
-
-/// The first half of the doormen's advisory locks: "symp", so that others' locks are not met by accident.
-const DOORMAN_LOCK_CLASS: i32 = 0x7379_6d70;
+use super::{Database, DbError, Executor, calls};
 
 /// One connection that listens.
 #[derive(Debug)]
@@ -24,7 +21,7 @@ pub enum Heard {
     Work,
     /// Our own probe came back.
     Probe,
-    /// The connection was lost and made anew: hints may have been missed, and a lock is gone.
+    /// The connection was lost and made anew: hints may have been missed.
     Gap,
 }
 
@@ -55,15 +52,6 @@ impl Hints {
             Some(_) => Heard::Work,
         })
     }
-
-    /// Become the one that follows hints at once, if nobody is. Held as long as this connection.
-    pub async fn try_become_doorman(&mut self, key: &str) -> Result<bool, DbError> {
-        Ok(sqlx::query_scalar("SELECT pg_try_advisory_lock($1, hashtext($2))")
-            .bind(DOORMAN_LOCK_CLASS)
-            .bind(key)
-            .fetch_one(&mut self.listener)
-            .await?)
-    }
 }
 
 impl Database {
@@ -71,5 +59,25 @@ impl Database {
     pub async fn send_probe(&self, probe_channel: &str) -> Result<(), DbError> {
         sqlx::query("SELECT pg_notify($1, '')").bind(probe_channel).execute(self.pool()).await?;
         Ok(())
+    }
+}
+
+impl Executor {
+    /// Become, or stay, the worker that follows a group's hints at once; no seconds give it up.
+    pub async fn lead_hints(
+        &self,
+        group: &str,
+        worker_id: &str,
+        lease_seconds: i32,
+    ) -> Result<bool, DbError> {
+        self.call_repeatable(async |connection| {
+            Ok(sqlx::query_scalar(calls::LEAD_HINTS.sql)
+                .bind(group)
+                .bind(worker_id)
+                .bind(lease_seconds)
+                .fetch_one(connection)
+                .await?)
+        })
+        .await
     }
 }

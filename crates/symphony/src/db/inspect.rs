@@ -230,6 +230,15 @@ pub async fn bloat(connection: &mut PgConnection) -> Result<Vec<Bloat>, DbError>
     .await?)
 }
 
+/// How many contradictions of each lane nobody has closed; lanes without any are left out.
+pub async fn open_incidents(connection: &mut PgConnection) -> Result<Vec<(String, i64)>, DbError> {
+    Ok(sqlx::query_as(
+        "SELECT lane, count(*) FROM public.outbox_incidents GROUP BY lane ORDER BY lane",
+    )
+    .fetch_all(connection)
+    .await?)
+}
+
 /// Invariants that can be checked while everything runs; each line is one violation.
 pub async fn violated_invariants(connection: &mut PgConnection) -> Result<Vec<String>, DbError> {
     Ok(sqlx::query_scalar(

@@ -40,8 +40,8 @@ pub use apps::{
     TriggerChange, TriggerSettings,
 };
 pub use auditor::{
-    AttemptRow, Auditor, EventRow, FoundItem, InstructionRow, ItemLife, LaneStatus, LedgerFigures,
-    LiveItem, WaitingItem, WaitingQuery,
+    AttemptRow, Auditor, EventRow, FoundItem, Incident, InstructionRow, ItemLife, LaneStatus,
+    LedgerFigures, LiveItem, WaitingItem, WaitingQuery,
 };
 pub use error::DbError;
 pub use event_reader::{
@@ -59,7 +59,10 @@ pub use executor::{
 pub use hints::{Heard, Hints};
 pub use inbox::{ActsAs, Inbox};
 pub use ingest::{EnqueueAnswer, EnqueuedPayment, Ingest};
-pub use operator::{ActAnswer, LaneSettings, Operator, RailSettings, RedriveAnswer, SwitchAnswer};
+pub use operator::{
+    ActAnswer, ClosedIncident, IncidentLane, JudgedAnswer, Known, KnownTry, LaneSettings, Operator,
+    RailSettings, RedriveAnswer, SwitchAnswer,
+};
 pub use triggers::{
     AppLimit, ClaimedTrigger, DueTick, ReplyListener, ScriptRow, TriggerLease, TriggerOutcome,
     TriggerRecorded, TriggerState,

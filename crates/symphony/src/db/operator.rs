@@ -1,8 +1,11 @@
 //! The operator's handle: act on items, pause and resume, configure. Every act names its actor and reason.
 
-use serde::Serialize;
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgRow;
+use sqlx::types::Json;
 use sqlx::{PgConnection, Postgres};
+use uuid::Uuid;
 
 use super::{Auditor, Database, DbError, Role, calls};
 use crate::domain::{Act, OutboxId, Resolution, Switch};
@@ -26,6 +29,57 @@ pub struct ActAnswer {
     pub dry_run: bool,
 }
 
+/// What is known and what is not about everything tried so far, with an act that may send again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, sqlx::FromRow)]
+pub struct Known {
+    /// Every try, late outcome and act, of the item and of what it redrives, oldest first.
+    pub tries: Json<Vec<KnownTry>>,
+    /// The rail never said what became of one of them: the act needs `despite_unknown`.
+    pub needs_despite_unknown: bool,
+    /// The rail told a lost worker that it was executed: the act needs a second person.
+    pub needs_approver: bool,
+}
+
+/// One thing that happened to an item before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownTry {
+    /// When.
+    pub at: DateTime<Utc>,
+    /// To which item: this one, or one it redrives.
+    pub outbox_id: OutboxId,
+    /// TRY, MUST_INQUIRE, or what the narrative calls it.
+    pub what: String,
+    /// The try's number.
+    pub attempt_no: Option<i32>,
+    /// The worker or the person.
+    pub by: Option<String>,
+    /// How it ended.
+    pub outcome: Option<String>,
+    /// Nobody knows whether the money moved then.
+    pub unknown: bool,
+    /// The rail's reference.
+    pub rail_reference: Option<String>,
+    /// The rail's code.
+    pub rail_code: Option<String>,
+    /// Our code.
+    pub error_code: Option<String>,
+    /// Why a person did it.
+    pub reason: Option<String>,
+}
+
+/// What an act changed, or would change, and what is known of earlier tries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, sqlx::FromRow)]
+pub struct JudgedAnswer {
+    /// What changed.
+    #[serde(flatten)]
+    #[sqlx(flatten)]
+    pub answer: ActAnswer,
+    /// What is known.
+    #[serde(flatten)]
+    #[sqlx(flatten)]
+    pub known: Known,
+}
+
 /// What a redrive made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, sqlx::FromRow)]
 pub struct RedriveAnswer {
@@ -41,6 +95,40 @@ pub struct RedriveAnswer {
     pub redriven_as: Option<OutboxId>,
     /// Its number in the participant's stream.
     pub sequence_id: Option<i64>,
+    /// What is known of earlier tries.
+    #[serde(flatten)]
+    #[sqlx(flatten)]
+    pub known: Known,
+}
+
+/// A lane whose incidents can be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IncidentLane {
+    /// Payments.
+    Payments,
+    /// Events.
+    Events,
+    /// Triggers.
+    Triggers,
+}
+
+/// An incident that was closed, or would be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, sqlx::FromRow)]
+pub struct ClosedIncident {
+    /// Its number in its lane.
+    pub incident_no: i64,
+    /// The item.
+    pub item_id: Uuid,
+    /// What the ledger says.
+    pub recorded_state: String,
+    /// With this reference.
+    pub recorded_reference: Option<String>,
+    /// What arrived late.
+    pub late_state: String,
+    /// With this reference.
+    pub late_reference: Option<String>,
+    /// Nothing was changed.
+    pub dry_run: bool,
 }
 
 /// What a pause or resume changed.
@@ -155,8 +243,47 @@ impl Operator {
     }
 
     /// Give a parked item back to the machine.
-    pub async fn release(&self, item: OutboxId, act: &Act) -> Result<ActAnswer, DbError> {
-        self.act_on(calls::RELEASE.sql, item, act).await
+    pub async fn release(&self, item: OutboxId, act: &Act) -> Result<JudgedAnswer, DbError> {
+        self.act_despite(calls::RELEASE.sql, item, act).await
+    }
+
+    /// As [`act_on`](Self::act_on), for acts after which something may be sent again.
+    async fn act_despite<T>(
+        &self,
+        sql: &'static str,
+        item: OutboxId,
+        act: &Act,
+    ) -> Result<T, DbError>
+    where
+        T: for<'r> sqlx::FromRow<'r, PgRow> + Send + Unpin,
+    {
+        self.act(async |connection| {
+            Ok(sqlx::query_as(sql)
+                .bind(item)
+                .bind(&act.actor)
+                .bind(&act.reason)
+                .bind(&act.approver)
+                .bind(act.dry_run)
+                .bind(act.despite_unknown)
+                .fetch_one(connection)
+                .await?)
+        })
+        .await
+    }
+
+    /// Say what became of a contradiction, so that it is not listed any more.
+    pub async fn close_incident(
+        &self,
+        lane: IncidentLane,
+        incident_no: i64,
+        act: &Act,
+    ) -> Result<ClosedIncident, DbError> {
+        let call = match lane {
+            IncidentLane::Payments => calls::CLOSE_PAYMENT_INCIDENT,
+            IncidentLane::Events => calls::CLOSE_EVENT_INCIDENT,
+            IncidentLane::Triggers => calls::CLOSE_TRIGGER_INCIDENT,
+        };
+        self.act_on(call.sql, incident_no, act).await
     }
 
     /// Settle a parked item by what a person has found out.
@@ -165,7 +292,7 @@ impl Operator {
         item: OutboxId,
         resolution: &Resolution,
         act: &Act,
-    ) -> Result<ActAnswer, DbError> {
+    ) -> Result<JudgedAnswer, DbError> {
         let (word, reference) = match resolution {
             Resolution::Dispatched { rail_reference } => {
                 ("DISPATCHED", Some(rail_reference.as_str()))
@@ -182,6 +309,7 @@ impl Operator {
                 .bind(reference)
                 .bind(&act.approver)
                 .bind(act.dry_run)
+                .bind(act.despite_unknown)
                 .fetch_one(connection)
                 .await?)
         })
@@ -190,7 +318,7 @@ impl Operator {
 
     /// Try a FAILED payment again, as a new item that names the old one.
     pub async fn redrive(&self, item: OutboxId, act: &Act) -> Result<RedriveAnswer, DbError> {
-        self.act_on(calls::REDRIVE.sql, item, act).await
+        self.act_despite(calls::REDRIVE.sql, item, act).await
     }
 
     /// Let a FIFO lane go on past its head.

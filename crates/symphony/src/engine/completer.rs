@@ -113,7 +113,10 @@ async fn write<L: Lane>(shared: &Shared<L>, outcomes: &[L::Done]) -> Vec<Complet
             }
             Next::GiveUp => {
                 shared.unwritten.store(false, Ordering::Release);
-                answers.push(Completed::Alarm);
+                answers.push(match error {
+                    DbError::TerminalBlocked => Completed::Blocked,
+                    _ => Completed::Alarm,
+                });
             }
         }
     }
@@ -135,6 +138,10 @@ async fn account<L: Lane>(shared: &Shared<L>, group: usize, answer: Completed, o
         }
         Completed::Late => {
             metrics.leases_lost.add(1);
+            keep_evidence(shared, outcome).await;
+        }
+        Completed::Blocked => {
+            metrics.terminal_blocked.add(1);
             keep_evidence(shared, outcome).await;
         }
         Completed::Alarm => {

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use sqlx::postgres::PgConnectOptions;
 
 use super::pacer::between;
-use super::{Lane, Shared, jitter};
+use super::puller::GroupState;
+use super::{Lane, Shared, Stage, jitter};
 use crate::db::{DbError, Heard, Hints};
 
 /// How often to prove that hints arrive.
@@ -16,17 +17,27 @@ const PROBE_EVERY: Duration = Duration::from_secs(20);
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
 /// How long anything else may take on the listening connection.
 const CALL_LIMIT: Duration = Duration::from_secs(10);
-/// How often to try to become a doorman.
-const DOORMAN_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
+/// How often to try to become the doorman, or to say that one still is.
+const DOORMAN_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3));
+/// After so long without a word the others replace the doorman.
+const DOORMAN_LEASE_SECONDS: i32 = 10;
 /// The pause before connecting again.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
 
 /// Listen for ever; polling goes on meanwhile, so nothing depends on this.
 pub(super) async fn listen<L: Lane>(shared: Arc<Shared<L>>, options: PgConnectOptions) {
+    let mut stage = shared.stage.clone();
     loop {
-        let ended = listen_once(&shared, &options).await;
+        let ended = tokio::select! {
+            ended = listen_once(&shared, &options) => Some(ended),
+            _ = stage.wait_for(|stage| *stage > Stage::Running) => None,
+        };
         shared.metrics.listener_up.set(0);
-        resign(&shared);
+        resign(&shared).await;
+        let Some(ended) = ended else {
+            // Nothing more is claimed here, so that others may follow the hints at once.
+            return std::future::pending().await;
+        };
         if let Err(error) = ended {
             shared.metrics.database_errors.add(1);
             tracing::warn!(lane = shared.lane.name(), code = error.code(), %error,
@@ -75,7 +86,7 @@ async fn listen_once<L: Lane>(
             probe.sent = Some(now);
         }
         if next_election <= now {
-            in_time(stand_for_election(shared, &mut hints)).await?;
+            in_time(stand_for_election(shared)).await?;
             next_election = now + between(DOORMAN_EVERY, jitter());
         }
     }
@@ -100,25 +111,36 @@ impl Probe {
     }
 }
 
-/// For each group nobody follows hints for yet, become the one who does.
-async fn stand_for_election<L: Lane>(shared: &Shared<L>, hints: &mut Hints) -> Result<(), DbError> {
+/// For each group nobody follows hints for, become the one who does; where it is us, stay it.
+async fn stand_for_election<L: Lane>(shared: &Shared<L>) -> Result<(), DbError> {
+    let executor = shared.database.executor();
+    let mut leads = false;
     for group in &shared.groups {
-        if !group.doorman.load(Ordering::Acquire) {
-            let key = format!("{}/{}", shared.lane.name(), group.settings.name);
-            if hints.try_become_doorman(&key).await? {
-                group.doorman.store(true, Ordering::Release);
-                shared.metrics.doorman.set(1);
-            }
-        }
+        let led = executor
+            .lead_hints(&group_key(shared, group), shared.lane.worker_id(), DOORMAN_LEASE_SECONDS)
+            .await?;
+        group.doorman.store(led, Ordering::Release);
+        leads |= led;
     }
+    shared.metrics.doorman.set(u64::from(leads));
     Ok(())
 }
 
-fn resign<L: Lane>(shared: &Shared<L>) {
+/// Whoever hears nothing follows nothing; the others need not wait for the lease to end.
+async fn resign<L: Lane>(shared: &Shared<L>) {
     shared.metrics.doorman.set(0);
     for group in &shared.groups {
-        group.doorman.store(false, Ordering::Release);
+        if group.doorman.swap(false, Ordering::AcqRel) {
+            let key = group_key(shared, group);
+            let executor = shared.database.executor();
+            // If this fails too, its lease runs out.
+            drop(executor.lead_hints(&key, shared.lane.worker_id(), 0).await);
+        }
     }
+}
+
+fn group_key<L: Lane>(shared: &Shared<L>, group: &GroupState) -> String {
+    format!("{}/{}", shared.lane.name(), group.settings.name)
 }
 
 fn wake_all<L: Lane>(shared: &Shared<L>) {

@@ -109,6 +109,8 @@ pub struct LaneMetrics {
     pub late_outcomes: Counter,
     /// Late outcomes that contradict the ledger: an alarm.
     pub late_conflicts: Counter,
+    /// Second terminal outcomes that the unique index refused: the backstop held.
+    pub terminal_blocked: Counter,
     /// Refusals of the database that should be impossible: an alarm.
     pub integrity_alarms: Counter,
     /// Calls to the database that failed.

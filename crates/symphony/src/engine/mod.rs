@@ -182,6 +182,8 @@ pub enum Completed {
     },
     /// The lease had passed to another: keep it as evidence.
     Late,
+    /// The unique index refused a second terminal outcome: the backstop held, and the outcome is kept as evidence.
+    Blocked,
     /// The database refused it for a reason that should be impossible.
     Alarm,
 }

@@ -3,7 +3,8 @@
 //! - A hint (NOTIFY) is followed at once by the **doorman**, the one worker elected for it, and by workers that
 //!   found something last time. The others leave it to them and poll: an enqueue wakes one of sixty-four idle
 //!   workers, not sixty-four.
-//! - Hints that arrive while a claim is running become one claim after it.
+//! - Hints that arrive while a claim is running become one claim after it. After a hint that led to nothing the next
+//!   is followed later, each time longer, up to a poll: anybody may send hints.
 //! - A full batch claims again at once, from its watermark on; a full look happens at least every second.
 //! - Polling makes it certain.
 
@@ -16,6 +17,9 @@ const FULL_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A worker that is not the doorman gathers hints this long when the last claim found less than it asked for.
 pub(crate) const COALESCE: (Duration, Duration) =
     (Duration::from_millis(25), Duration::from_millis(50));
+
+/// So often is the pause after a hint that led to nothing doubled, at most.
+const DOUBLINGS_MAX: u32 = 5;
 
 /// How far a claim looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,20 +51,38 @@ pub(crate) struct Pacer {
     /// The last claim found something.
     hot: bool,
     watermark: Option<DateTime<Utc>>,
+    /// The next claim is because of a hint.
+    hinted: bool,
+    /// Hints in a row that led to nothing, and until when the next has to wait.
+    idle_hints: u32,
+    hints_wait_until: Option<Instant>,
 }
 
 impl Pacer {
     pub(crate) fn new(now: Instant, poll: (Duration, Duration)) -> Self {
-        Self { poll, next_poll: now, soon: None, last_full_look: None, hot: false, watermark: None }
+        Self {
+            poll,
+            next_poll: now,
+            soon: None,
+            last_full_look: None,
+            hot: false,
+            watermark: None,
+            hinted: false,
+            idle_hints: 0,
+            hints_wait_until: None,
+        }
     }
 
     /// Somebody committed work. `jitter` is any number.
     pub(crate) fn hint(&mut self, now: Instant, doorman: bool, jitter: u64) {
         if doorman {
-            self.claim_by(now, Look::Full);
+            self.claim_by(self.hints_wait_until.map_or(now, |until| until.max(now)), Look::Full);
         } else if self.hot {
             self.claim_by(now + between(COALESCE, jitter), Look::Full);
+        } else {
+            return;
         }
+        self.hinted = true;
     }
 
     /// A completion may have brought a successor forward; nobody is notified of those.
@@ -73,6 +95,15 @@ impl Pacer {
         self.soon = None;
         self.hot = catch.got > 0;
         self.next_poll = now + between(self.poll, jitter);
+        if catch.got > 0 {
+            self.idle_hints = 0;
+            self.hints_wait_until = None;
+        } else if self.hinted {
+            let pause = between(COALESCE, jitter) * 2_u32.pow(self.idle_hints.min(DOUBLINGS_MAX));
+            self.hints_wait_until = Some(now + pause.min(self.poll.0));
+            self.idle_hints = self.idle_hints.saturating_add(1);
+        }
+        self.hinted = false;
         if catch.look == Look::Full {
             self.last_full_look = Some(now);
             self.watermark = catch.through;
@@ -201,6 +232,32 @@ mod tests {
             assert_eq!(pacer.wakes_at() - now, wait, "{case}");
             assert_eq!(pacer.look(pacer.wakes_at()), look, "{case}");
         }
+    }
+
+    #[test]
+    fn hints_of_strangers_are_paced_and_an_honest_one_is_followed_at_once_again() {
+        let start = Instant::now();
+        let mut pacer = after(start, 500, 0);
+        let mut claims = 0;
+        // A hint every millisecond, for ten seconds, and never any work.
+        for step in 1..=10_000u32 {
+            let now = start + step * MS;
+            pacer.hint(now, true, u64::from(step));
+            if pacer.wakes_at() <= now {
+                claims += 1;
+                pacer.claimed(now, catch(500, 0, pacer.look(now)), 0);
+            }
+        }
+        assert!((36..=50).contains(&claims), "{claims} claims in ten seconds");
+        // Once it is quiet, the next one is followed at once.
+        let now = start + 11_000 * MS;
+        pacer.claimed(now - 300 * MS, catch(500, 0, Look::Full), 600_000);
+        pacer.hint(now, true, 0);
+        assert_eq!(pacer.wakes_at(), now);
+        // And one that led to work is no stranger's.
+        pacer.claimed(now, catch(500, 3, Look::Full), 0);
+        pacer.hint(now, true, 0);
+        assert_eq!(pacer.wakes_at(), now);
     }
 
     #[test]

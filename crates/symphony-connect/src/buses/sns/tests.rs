@@ -44,6 +44,18 @@ fn the_size_of_an_entry_counts_its_attributes() {
 }
 
 #[test]
+fn each_entry_goes_out_in_the_group_of_its_key_and_under_the_id_of_its_event() {
+    for key in ["tr_1", "tr_2", "two words"] {
+        let event_id = Uuid::new_v4();
+        let message = Message { key: key.to_owned(), event_id, ..message(10) };
+        let entry = Entry::new(&message).build(3).unwrap();
+        assert_eq!(entry.message_group_id(), Some(group_id(key).as_str()));
+        assert_eq!(entry.message_deduplication_id(), Some(event_id.to_string().as_str()));
+    }
+    assert_ne!(group_id("tr_1"), group_id("tr_2"));
+}
+
+#[test]
 fn a_key_that_is_no_group_id_is_hashed_and_always_to_the_same() {
     assert_eq!(group_id("tr_123"), "tr_123");
     assert_eq!(group_id(&"x".repeat(128)), "x".repeat(128));

@@ -71,6 +71,7 @@ pub(super) async fn switch(
         reason: options.reason.clone(),
         approver: None,
         dry_run: false,
+        despite_unknown: false,
     };
     let (verb, done) = if pause { ("pause", "paused") } else { ("resume", "resumed") };
     let name = |paused: bool| if paused { "PAUSED" } else { "RUNNING" };

@@ -256,6 +256,7 @@ impl Run<'_> {
             reason: "bench".to_owned(),
             approver: None,
             dry_run: false,
+            despite_unknown: false,
         }
     }
 

@@ -18,7 +18,13 @@ const PATIENCE: Duration = Duration::from_mins(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 fn act(reason: &str) -> Act {
-    Act { actor: PERSON.to_owned(), reason: reason.to_owned(), approver: None, dry_run: false }
+    Act {
+        actor: PERSON.to_owned(),
+        reason: reason.to_owned(),
+        approver: None,
+        dry_run: false,
+        despite_unknown: false,
+    }
 }
 
 /// Look again and again until there is an answer.
@@ -127,7 +133,8 @@ async fn settle(
             "who found nothing in the bank's statement: to be tried again".to_owned(),
         ),
     };
-    let reason = act("looked it up in the bank's statement of today");
+    let reason =
+        Act { despite_unknown: true, ..act("looked it up in the bank's statement of today") };
     database.operator().resolve(item.outbox_id, &resolution, &reason).await?;
     story.tell(Tone::Good, "resolved", &format!("by {PERSON}, {told}"))
 }

@@ -506,12 +506,12 @@ impl Lane for PaymentLane {
                     successor: done.ordered,
                 },
                 Some(CompletionResult::TerminalExists | CompletionResult::LeaseLost) => Completed::Late,
-                refused @ (Some(
-                    CompletionResult::InvalidState
-                    | CompletionResult::TerminalBlocked
-                    | CompletionResult::Integrity,
-                )
-                | None) => {
+                Some(CompletionResult::TerminalBlocked) => {
+                    tracing::warn!(lane = "payments", outbox_id = %done.completion.lease.outbox_id, event = "TERMINAL_BLOCKED",
+                        "a second terminal outcome was refused by the unique index; it is kept as evidence");
+                    Completed::Blocked
+                }
+                refused @ (Some(CompletionResult::InvalidState | CompletionResult::Integrity) | None) => {
                     tracing::error!(lane = "payments", outbox_id = %done.completion.lease.outbox_id,
                         result = ?refused, event = "INTEGRITY_ALARM", "the database refused an outcome");
                     Completed::Alarm

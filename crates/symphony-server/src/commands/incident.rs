@@ -1,0 +1,91 @@
+//! `symphony incident`: late outcomes that contradict the ledger, until a person says what became of them.
+
+use std::process::ExitCode;
+
+use chrono::{SecondsFormat, Utc};
+use symphony::db::{Incident, IncidentLane, Operator};
+
+use super::acts::{self, Verb};
+use crate::cli::{self, Global, Incidents};
+use crate::output::{self, Failure};
+
+const CLOSE: Verb = Verb { would: "close", done: "closed" };
+/// As many as a person looks at.
+const LIMIT: i64 = 1_000;
+
+pub(super) async fn run(global: &Global, what: &Incidents) -> Result<ExitCode, Failure> {
+    acts::as_operator(global, async |operator| match what {
+        Incidents::List => list(global, &operator).await,
+        Incidents::Close { number, lane, act, approver } => {
+            let act = acts::act_of(act, approver.as_ref())?;
+            let lane = match lane {
+                cli::IncidentLane::Payments => IncidentLane::Payments,
+                cli::IncidentLane::Events => IncidentLane::Events,
+                cli::IncidentLane::Triggers => IncidentLane::Triggers,
+            };
+            let closed =
+                operator.close_incident(lane, *number, &act).await.map_err(acts::in_options)?;
+            let told = format!(
+                "the ledger says {}, a lost worker heard {}",
+                with_reference(&closed.recorded_state, closed.recorded_reference.as_deref()),
+                with_reference(&closed.late_state, closed.late_reference.as_deref()),
+            );
+            let target = format!("incident {number} of {}", closed.item_id);
+            acts::tell(global, &CLOSE, closed.dry_run, &closed, &target, &told)
+        }
+    })
+    .await
+}
+
+async fn list(global: &Global, operator: &Operator) -> Result<ExitCode, Failure> {
+    let incidents = operator.reader().incidents(LIMIT).await?;
+    if global.json {
+        output::json(&incidents)?;
+    } else if incidents.is_empty() {
+        output::print("no late outcome contradicts the ledger\n")?;
+    } else {
+        output::print(&render(&incidents))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// As a table, with what to type next.
+pub(super) fn render(incidents: &[Incident]) -> String {
+    let now = Utc::now();
+    let mut text = output::table(
+        [
+            "incident",
+            "lane",
+            "item",
+            "the ledger says",
+            "a lost worker heard",
+            "since",
+            "for",
+            "next",
+        ],
+        incidents.iter().map(|incident| {
+            let Incident { lane, incident_no, item_id, .. } = incident;
+            [
+                incident_no.to_string(),
+                lane.clone(),
+                item_id.to_string(),
+                with_reference(&incident.recorded_state, incident.recorded_reference.as_deref()),
+                with_reference(&incident.late_state, incident.late_reference.as_deref()),
+                incident.opened_at.to_rfc3339_opts(SecondsFormat::Secs, true),
+                output::length((now - incident.opened_at).num_seconds()),
+                format!("symphony show {item_id}"),
+            ]
+        }),
+    );
+    text.push_str(
+        "  once it is settled with the rail: symphony incident close NUMBER --lane LANE --reason WHAT-WAS-FOUND\n",
+    );
+    text
+}
+
+fn with_reference(state: &str, reference: Option<&str>) -> String {
+    reference.map_or_else(
+        || state.to_owned(),
+        |reference| format!("{state} {}", output::plain(reference)),
+    )
+}
