@@ -30,6 +30,7 @@ SCENARIOS = {
     "failover-asynchronous": failover.asynchronous,
     "failover-host-lost": failover.host_lost,
     "failover-synchronous": failover.synchronous,
+    "failover-one-address": failover.one_address,
     "restore": restore.three_ways,
     "restore-at-once": restore.at_once,
     "changed-url": endpoints.changed_url,

@@ -5,6 +5,7 @@ import time
 
 from cluster import Cluster, psql, wait_until
 from product import Rail, Worker, WorkerEnded, enqueue, payments, pause_until, settle_parked, wait_for_drain
+from relay import Relay
 from stage import Stage, hosts_url
 from verdict import Report, judge
 
@@ -79,13 +80,28 @@ def lagging(stage: Stage, report: Report, host_lost: bool) -> None:
 
 
 def synchronous(stage: Stage, report: Report) -> None:
+    """Several hosts in the URL; the worker finds the one that takes writes."""
+    many_failovers(stage, report, None)
+
+
+def one_address(stage: Stage, report: Report) -> None:
+    """One address that leads to whoever is the primary, as a proxy or a floating address does."""
+    many_failovers(stage, report, Relay(0))
+
+
+def many_failovers(stage: Stage, report: Report, relay: Relay | None) -> None:
     """Nothing is lost, so nothing is asked, nobody is called, and payments flow on within 2 s; many times in a row."""
     bank = stage.bank()
     primary = stage.primary()
     standby = stage.standby(primary)
     primary.make_synchronous()
-    config = stage.product.configure({"keyed": Rail(bank, "keyed")}, lease_seconds=30)
-    worker, url = start_on_several_hosts(stage, report, config, primary, standby)
+    config = stage.product.configure({"keyed": Rail(bank, "keyed")}, lease_seconds=12)
+    if relay is None:
+        worker, url = start_on_several_hosts(stage, report, config, primary, standby)
+    else:
+        relay.lead_to(primary.port)
+        url = f"postgres://worker@127.0.0.1:{relay.port}/app"
+        worker = stage.product.work(url, config)
     producer = hosts_url("producer", primary, standby)
 
     asked, gaps, restarts = [], [], 0
@@ -96,6 +112,8 @@ def synchronous(stage: Stage, report: Report) -> None:
         enqueue(lambda sql: psql(producer, sql), before)
         primary.kill()
         standby.promote()
+        if relay is not None:
+            relay.lead_to(standby.port)
         writable_at = time.time()
         if not worker.alive():
             worker = follow(stage, worker, url, config, standby)
@@ -151,7 +169,7 @@ def follow(stage: Stage, worker: Worker, url: str, config, cluster: Cluster) -> 
     if "," in url and worker.alive():
         return worker
     worker.stop()
-    return stage.product.work(cluster.url("worker") if "," not in url else url, config)
+    return stage.product.work(url if "," in url else cluster.url("worker"), config)
 
 
 def count_rows(cluster: Cluster, *prefixes: str) -> int:

@@ -12,6 +12,8 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from relay import join
+
 # What an entry of the provider's API promises: whether it pays once per key, and whether it can be asked.
 DEDUPLICATES = {"keyed": True, "silent": True, "asked": False, "blind": False}
 CAN_BE_ASKED = {"keyed": True, "silent": False, "asked": True, "blind": False}
@@ -192,23 +194,6 @@ class Gate:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
-        host, port = self.bank.address.split(":")
         while True:
             client, _ = self.listener.accept()
-            server = socket.create_connection((host, int(port)))
-            for source, target in ((client, server), (server, client)):
-                threading.Thread(target=_copy, args=(source, target), daemon=True).start()
-
-
-def _copy(source: socket.socket, target: socket.socket) -> None:
-    """Bytes from one to the other until either ends."""
-    try:
-        while data := source.recv(65_536):
-            target.sendall(data)
-    except OSError:
-        pass
-    for end in (source, target):
-        try:
-            end.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
+            join(client, int(self.bank.address.rpartition(":")[2]))
