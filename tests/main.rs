@@ -48,6 +48,7 @@ mod rail_processes;
 mod run_command;
 mod sandbox_command;
 mod schema;
+mod sessions;
 mod tour;
 mod triggers;
 mod wake_up;

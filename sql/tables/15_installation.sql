@@ -12,7 +12,8 @@ CREATE TABLE IF NOT EXISTS public.symphony_installation (
     system_identifier BIGINT NOT NULL,
     timeline          INT NOT NULL,
     -- When somebody last decided that another server goes on: a worker after a failover, a person after a restore.
-    -- Witnesses carry it, so it must grow over every life this data has had: a time, not a count. Not -infinity, which chrono cannot read.
+    -- Witnesses carry it, so it must grow over every life this data has had: a time, not a count. Never
+    -- -infinity, which chrono cannot read.
     decided_at        TIMESTAMPTZ NOT NULL DEFAULT to_timestamp(0),
     -- Set: nothing is dispatched until `symphony restore accept`.
     held_because      TEXT,

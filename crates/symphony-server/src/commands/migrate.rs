@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use serde_json::json;
-use sqlx::Connection as _;
 use symphony::db::migrate::{self, Options, State};
 
 use crate::cli::{Global, Migrate};
@@ -22,10 +21,8 @@ pub(super) async fn run(global: &Global, options: &Migrate) -> Result<ExitCode, 
 }
 
 async fn on(global: &Global, options: &Migrate, server: &Server) -> Result<ExitCode, Failure> {
-    let mut connection = server.connect().await?;
     if options.check {
-        let state = migrate::check(&mut connection).await?;
-        connection.close().await?;
+        let state = server.look(async |connection| Ok(migrate::check(connection).await?)).await?;
         if global.json {
             output::json(&json!({ "state": state }))?;
         } else {
@@ -33,7 +30,6 @@ async fn on(global: &Global, options: &Migrate, server: &Server) -> Result<ExitC
         }
         return Ok(if state == State::UpToDate { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    connection.close().await?;
     let before = migrate::migrate(
         server.options(),
         Options { replace_legacy: options.replace_legacy, fresh: options.fresh },

@@ -161,6 +161,8 @@ async fn try_migrate(server: &PgConnectOptions, options: Options) -> Result<Stat
     run(&mut transaction, &schema::script(Section::Privileges)).await?;
     run(&mut transaction, &stamp_sql()).await?;
     run(&mut transaction, LEAVE_OWNER).await?;
+    // A pooler may lend this session to others next: no name stays behind.
+    transaction.clear_cached_statements().await?;
     transaction.commit().await?;
     connection.close().await?;
     Ok(before)
@@ -179,11 +181,33 @@ pub async fn check(connection: &mut PgConnection) -> Result<State, MigrateError>
     }
     // The migrating login itself: it looks as the owner, in a transaction that is rolled back.
     let mut transaction = connection.begin().await?;
-    run(&mut transaction, BECOME_OWNER).await?;
+    become_owner_to_look(&mut transaction).await?;
     let state = state_of(&mut transaction).await;
     transaction.rollback().await?;
     state
 }
+
+/// Look as the owner for the rest of a transaction that will be rolled back, where the login may not read by itself: the
+/// installing login can, and is no reader.
+pub async fn look_as_owner(transaction: &mut PgConnection) -> Result<(), MigrateError> {
+    let may_read: bool =
+        sqlx::query_scalar("SELECT has_table_privilege('public.payment_outbox_pending', 'SELECT')")
+            .fetch_one(&mut *transaction)
+            .await?;
+    if may_read { Ok(()) } else { become_owner_to_look(transaction).await }
+}
+
+async fn become_owner_to_look(transaction: &mut PgConnection) -> Result<(), MigrateError> {
+    let login: String =
+        sqlx::query_scalar("SELECT session_user::text").fetch_one(&mut *transaction).await?;
+    run(transaction, BECOME_OWNER).await.map_err(|error| match error {
+        MigrateError::Privilege { .. } => DbError::MissingRole { login, roles: LOOKERS }.into(),
+        other => other,
+    })
+}
+
+/// Who may look without being the login that migrates.
+const LOOKERS: &[&str] = &["symphony_auditor", "symphony_operator", "symphony_approver"];
 
 /// The whole migration as a script for `psql`, for teams that apply it with their own tool. Idempotent.
 pub fn print() -> String {
