@@ -5,12 +5,14 @@ use std::str::FromStr as _;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection};
 use symphony::db::migrate::{self, State};
-use symphony::db::{Database, DbError, Pooler, Role, RoleSource};
+use symphony::db::{Database, DbError, Pooler, Role, RoleSource, find_writable};
 
 use crate::cli::Global;
 use crate::config::{Config, DatabaseSection};
 use crate::output::{self, Asked, Failure};
 use crate::private_postgres::{PrivatePostgres, Settings};
+
+mod hosts;
 
 /// The private server's database.
 const PRIVATE_DATABASE: &str = "symphony";
@@ -19,6 +21,8 @@ const PRIVATE_DATABASE: &str = "symphony";
 #[derive(Debug)]
 pub struct Server {
     options: PgConnectOptions,
+    /// More than one: of these one takes writes at a time.
+    hosts: Vec<PgConnectOptions>,
     private: Option<PrivatePostgres>,
     pooler: Pooler,
 }
@@ -27,7 +31,7 @@ impl Server {
     /// The server that was named: by the flag or the environment, else by the file. A private one only if asked for:
     /// a person who forgot to name theirs would act on the wrong one.
     pub async fn open(global: &Global) -> Result<Self, Failure> {
-        match Self::named(global)? {
+        match Self::named(global).await? {
             Some(named) => Ok(named),
             None if global.private => {
                 let private = Self::start_private(global).await?;
@@ -43,13 +47,13 @@ impl Server {
 
     /// The same for commands that make a private one where none was named.
     pub async fn open_or_private(global: &Global) -> Result<Self, Failure> {
-        match Self::named(global)? {
+        match Self::named(global).await? {
             Some(named) => Ok(named),
             None => Self::start_private(global).await,
         }
     }
 
-    fn named(global: &Global) -> Result<Option<Self>, Failure> {
+    async fn named(global: &Global) -> Result<Option<Self>, Failure> {
         if global.private {
             return Ok(None);
         }
@@ -62,9 +66,13 @@ impl Server {
             // A file that cannot be read may have named one.
             return config.map(|_| None);
         };
-        let options = Self::parse_url(&url, source)?;
+        let hosts = Self::parse_hosts(&url, source)?;
+        let options = match hosts.as_slice() {
+            [only] => only.clone(),
+            several => find_writable(several).await?,
+        };
         let pooler = config.map_or(Pooler::Detect, |config| config.database.pooler.into());
-        let server = Self { options, private: None, pooler };
+        let server = Self { options, hosts, private: None, pooler };
         output::set_asked(server.asked());
         Ok(Some(server))
     }
@@ -78,7 +86,8 @@ impl Server {
         };
         let private = PrivatePostgres::start(&settings).await?;
         let options = private.connect_options().application_name("symphony");
-        let server = Self { options, private: Some(private), pooler: Pooler::None };
+        let server =
+            Self { options, hosts: Vec::new(), private: Some(private), pooler: Pooler::None };
         match server.ensure_database(PRIVATE_DATABASE).await {
             Ok(()) => {
                 Ok(Self { options: server.options.clone().database(PRIVATE_DATABASE), ..server })
@@ -90,7 +99,14 @@ impl Server {
         }
     }
 
-    /// A database URL from `source`.
+    /// A database URL from `source`, which may name several hosts as libpq's do.
+    fn parse_hosts(url: &str, source: &str) -> Result<Vec<PgConnectOptions>, Failure> {
+        let urls = hosts::split(url)
+            .map_err(|problem| Failure::new(format!("database URL {problem} (from {source})")))?;
+        urls.iter().map(|url| Self::parse_url(url, source)).collect()
+    }
+
+    /// A database URL from `source`, with one host.
     pub fn parse_url(url: &str, source: &str) -> Result<PgConnectOptions, Failure> {
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(Failure::new(format!(
@@ -162,9 +178,14 @@ impl Server {
             }
         }
         self.look(async |c| Ok(migrate::require_known(c).await?)).await?;
-        let options = self.options.clone();
-        let connected = Database::connect_through(self.pooler, options, connections_max, roles);
-        connected.await.map_err(|error| match error {
+        let connected = if self.hosts.len() > 1 {
+            let hosts = self.hosts.clone();
+            Database::connect_to_any(self.pooler, hosts, connections_max, roles).await
+        } else {
+            let options = self.options.clone();
+            Database::connect_through(self.pooler, options, connections_max, roles).await
+        };
+        connected.map_err(|error| match error {
             DbError::Unreachable { message } => self.unreachable(&message),
             other => other.into(),
         })

@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
+use sqlx::Connection as _;
 use sqlx::PgConnection;
 use sqlx::postgres::PgConnectOptions;
-use sqlx::Connection as _;
 use symphony::db::catalog::{self, environment};
 use symphony::db::inspect::{self, ServerFacts};
 use symphony::db::migrate::{self, MigrateError, State};
-use symphony::db::{Database, DbError, Hints, data_checks};
+use symphony::db::{Database, DbError, Hints, SERVER_RECORD, ServerRecord, data_checks};
 use symphony::lanes::payments::RailSetup;
 
 use crate::cli::Global;
@@ -151,9 +151,50 @@ async fn examine(connection: &mut PgConnection, deep: bool) -> Result<Vec<Check>
     }
     // A table that is gone or another's would only make the questions fail; the schema's own lines say it.
     if !unreadable {
+        examine_identity(connection, &mut checks).await?;
         examine_data(connection, deep, &mut checks).await?;
     }
     Ok(checks)
+}
+
+/// Whether this is the server the installation is known to run on.
+async fn examine_identity(
+    connection: &mut PgConnection,
+    checks: &mut Vec<Check>,
+) -> Result<(), Failure> {
+    let mut transaction = connection.begin().await?;
+    migrate::become_reader(&mut transaction).await?;
+    let record: Result<ServerRecord, _> =
+        sqlx::query_as(SERVER_RECORD).fetch_one(&mut *transaction).await;
+    transaction.rollback().await?;
+    let record = match record.map_err(DbError::from) {
+        Err(DbError::MissingPrivilege { .. }) => {
+            checks.push(warn(
+                "identity",
+                "the login may not read which server is on record".to_owned(),
+            ));
+            return Ok(());
+        }
+        record => record?,
+    };
+    match record.trouble() {
+        Some(trouble) => checks.push(fail(
+            "identity",
+            format!("nothing is dispatched here: {trouble}; see `symphony restore check`"),
+        )),
+        None => {
+            checks.push(ok("identity", "this is the server the installation is known to run on"))
+        }
+    }
+    if let (Some(since), Some(until)) = (record.lost_since, record.ask_first_until) {
+        checks.push(warn(
+            "identity",
+            format!(
+                "what was sent after {since} may be missing here: rails are asked first about payments asked for before {until}"
+            ),
+        ));
+    }
+    Ok(())
 }
 
 async fn examine_data(

@@ -87,8 +87,9 @@ fn in_words(checked: &Checked) -> String {
 
 fn consequences(answer: &AcceptAnswer) -> String {
     format!(
-        "What happened after {} may be missing here.\n{} pending payments: their rails will be asked before anything is sent.\n\
-         {} pending payments are on rails that can neither deduplicate nor be asked: each will be parked for a person.\n\
+        "What happened after {} may be missing here.\n{} pending payments: their rails will be asked before anything is sent; \
+         what cannot be settled by asking is parked for a person.\n{} pending payments are on rails that can neither \
+         deduplicate nor be asked: each is parked.\n\
          New payments are asked about first until {}. Events are published again under their own ids.\n",
         answer.lost_since, answer.payments_to_ask, answer.payments_to_park, answer.ask_first_until
     )

@@ -21,9 +21,9 @@ pub struct RailSection {
     concurrency_max: usize,
     rate_per_second: Option<u32>,
     rate_burst: Option<u32>,
-    /// What the name stood for before, each as a section of its own.
+    /// What the name stood for before: only what differs from the present section.
     #[serde(default)]
-    previous: Vec<RailSection>,
+    previous: Vec<Table>,
     #[serde(default)]
     rate_scope: RateScope,
     #[serde(flatten)]
@@ -81,15 +81,17 @@ pub fn build_rails(
 }
 
 fn build(name: &str, section: &RailSection) -> Result<RailSetup, Failure> {
-    let rail = build_rail(&format!("rails.{name}"), section)?;
+    let rail = build_rail(&format!("rails.{name}"), section.kind, section.own.clone())?;
     let previous = section.previous.iter().enumerate().map(|(index, earlier)| {
         let place = format!("rails.{name}.previous[{index}]");
-        if !earlier.previous.is_empty() {
-            return Err(Failure::new(format!(
-                "{place}.previous: list every earlier endpoint under rails.{name}.previous itself"
-            )));
-        }
-        build_rail(&place, earlier)
+        let mut own = section.own.clone();
+        own.extend(earlier.clone());
+        let kind = match own.remove("kind") {
+            None => section.kind,
+            Some(kind) => Kind::deserialize(kind)
+                .map_err(|error| Failure::new(format!("{place}.kind: {}", error.message())))?,
+        };
+        build_rail(&place, kind, own)
     });
     let previous = previous.collect::<Result<Vec<_>, _>>()?;
     let mut endpoints = previous.iter().map(|earlier| &earlier.terms().endpoint);
@@ -112,11 +114,11 @@ fn build(name: &str, section: &RailSection) -> Result<RailSetup, Failure> {
     })
 }
 
-fn build_rail(place: &str, section: &RailSection) -> Result<Arc<dyn Rail>, Failure> {
+fn build_rail(place: &str, kind: Kind, own: Table) -> Result<Arc<dyn Rail>, Failure> {
     let refuse = |problem: String| Failure::new(format!("{place}: {problem}"));
-    let own = match section.kind {
-        Kind::Http => section.own.clone(),
-        Kind::Sandbox => sandbox(&section.own).map_err(refuse)?,
+    let own = match kind {
+        Kind::Http => own,
+        Kind::Sandbox => sandbox(&own).map_err(refuse)?,
     };
     let settings = HttpRailSettings::deserialize(own)
         .map_err(|error| refuse(error.to_string().trim().replace('\n', ", ")))?;

@@ -19,6 +19,7 @@ mod event_reader;
 mod events;
 mod executor;
 mod hints;
+mod hosts;
 mod inbox;
 mod ingest;
 pub mod inspect;
@@ -64,6 +65,7 @@ pub use executor::{
     LateOutcome, Lease, RepairedItem, SettledAttempt,
 };
 pub use hints::{Heard, Hints};
+pub use hosts::find_writable;
 pub use inbox::{ActsAs, Inbox};
 pub use ingest::{EnqueueAnswer, EnqueuedPayment, Ingest};
 pub use operator::{
@@ -104,6 +106,8 @@ pub struct Database {
     held_roles: Arc<OnceLock<Vec<String>>>,
     /// A pooler lends the sessions. Never false again once it was true.
     lent: Arc<AtomicBool>,
+    /// The hosts of which one takes writes; empty where only one was named.
+    hosts: Arc<[PgConnectOptions]>,
 }
 
 impl Database {
@@ -114,6 +118,21 @@ impl Database {
         roles: RoleSource,
     ) -> Result<Self, DbError> {
         Self::connect_through(Pooler::Detect, options, connections_max, roles).await
+    }
+
+    /// The same with several hosts, of which one takes writes at a time: that one is followed.
+    pub async fn connect_to_any(
+        pooler: Pooler,
+        hosts: Vec<PgConnectOptions>,
+        connections_max: u32,
+        roles: RoleSource,
+    ) -> Result<Self, DbError> {
+        let first = find_writable(&hosts).await?;
+        let database = Self::connect_through(pooler, first, connections_max, roles).await?;
+        let pooled = database.sessions_are_lent();
+        let link = Link { options: (*database.pool.connect_options()).clone(), pooled };
+        hosts::follow(database.pool.clone(), link, hosts.clone(), &database.news);
+        Ok(Self { hosts: hosts.into(), ..database })
     }
 
     /// The same where it is known what stands between us and the server.
@@ -130,6 +149,8 @@ impl Database {
         let (looked_at, detects) = (lent.clone(), pooler == Pooler::Detect);
         let suspect_until = Arc::new(Mutex::new(None));
         let suspicion = suspect_until.clone();
+        let news: Arc<witness::ServerNews> = Arc::default();
+        let moves = news.clone();
         let pool = PgPoolOptions::new()
             .max_connections(connections_max)
             .acquire_timeout(Duration::from_secs(10))
@@ -148,7 +169,11 @@ impl Database {
                     Ok(())
                 })
             })
-            .before_acquire(|connection, rest| {
+            .before_acquire(move |connection, rest| {
+                // It leads to a host that takes no more writes.
+                if moves.moved_within(rest.age) {
+                    return Box::pin(async { Ok(false) });
+                }
                 // A connection used a moment ago is believed: a ping for every call would cost a round trip each.
                 let fresh = rest.idle_for < PING_AFTER;
                 Box::pin(async move { if fresh { Ok(true) } else { answers(connection).await } })
@@ -167,7 +192,8 @@ impl Database {
             login,
             held_roles: Arc::default(),
             lent,
-            news: Arc::default(),
+            news,
+            hosts: Arc::from([]),
         })
     }
 
@@ -185,8 +211,18 @@ impl Database {
     ) -> Result<T, DbError> {
         // Dropped after the suspicion is known, and with it the connection.
         let mut call = pin!(call);
-        if let Ok(answer) = tokio::time::timeout(self.call_limit, call.as_mut()).await {
-            return answer;
+        let mut moved = self.news.moved.subscribe();
+        tokio::select! {
+            biased;
+            answer = tokio::time::timeout(self.call_limit, call.as_mut()) => {
+                if let Ok(answer) = answer {
+                    return answer;
+                }
+            }
+            Ok(()) = moved.changed() => {
+                let message = "another host takes writes now".to_owned();
+                return Err(DbError::Unreachable { message });
+            }
         }
         let until = Instant::now() + SUSPICION;
         *self.suspect_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);

@@ -72,6 +72,12 @@ impl Link {
             Err(error) => Err(error.into()),
         }
     }
+
+    /// The same link to another host.
+    pub(super) fn like(&self, options: PgConnectOptions) -> PgConnectOptions {
+        let options = options.extra_float_digits(None);
+        if self.pooled { options } else { options.options([(MARK, "yes")]) }
+    }
 }
 
 /// Whether this connection is a session of our own.

@@ -2,6 +2,7 @@
 //! database makes of that.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -124,6 +125,9 @@ pub(crate) struct ServerNews {
     pub(crate) refused: Notify,
     /// Counts the decisions after which work goes on.
     pub(crate) decided: watch::Sender<u64>,
+    /// Counts how often another host was found to take writes.
+    pub(crate) moved: watch::Sender<u64>,
+    moved_at: Mutex<Option<Instant>>,
     /// The last payment claim that was committed.
     claimed_at: Mutex<Option<DateTime<Utc>>>,
 }
@@ -131,7 +135,28 @@ pub(crate) struct ServerNews {
 impl Default for ServerNews {
     fn default() -> Self {
         let (decided, _) = watch::channel(0);
-        Self { refused: Notify::new(), decided, claimed_at: Mutex::default() }
+        let (moved, _) = watch::channel(0);
+        Self {
+            refused: Notify::new(),
+            decided,
+            moved,
+            moved_at: Mutex::default(),
+            claimed_at: Mutex::default(),
+        }
+    }
+}
+
+impl ServerNews {
+    /// Another host takes writes now: calls under way elsewhere will not be answered.
+    pub(super) fn server_moved(&self) {
+        *self.moved_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        self.moved.send_modify(|count| *count += 1);
+    }
+
+    /// Whether that happened since a connection of this age was made.
+    pub(super) fn moved_within(&self, age: Duration) -> bool {
+        let moved_at = *self.moved_at.lock().unwrap_or_else(PoisonError::into_inner);
+        moved_at.is_some_and(|moved_at| moved_at.elapsed() < age)
     }
 }
 

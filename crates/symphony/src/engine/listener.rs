@@ -52,7 +52,11 @@ async fn listen_once<L: Lane>(
     options: &PgConnectOptions,
 ) -> Result<(), DbError> {
     let probe_channel = format!("symphony_probe_{:016x}", jitter());
-    let connecting = Hints::connect(options.clone(), shared.lane.channel(), &probe_channel);
+    let connecting = Hints::connect(
+        shared.database.listen_options(options),
+        shared.lane.channel(),
+        &probe_channel,
+    );
     let Some(mut hints) = in_time(connecting).await? else {
         // Said once: it stays so as long as the address does.
         tracing::warn!(

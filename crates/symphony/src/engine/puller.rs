@@ -262,7 +262,10 @@ async fn claim<L: Lane>(
         Ok(claimed) => claimed,
         Err(error) => {
             shared.metrics.database_errors.add(1);
-            tracing::warn!(lane = shared.lane.name(), group = group.settings.name, code = error.code(), %error, "nothing could be claimed");
+            // Of another server the witness says all there is to say, and not several times a second.
+            if !matches!(error, DbError::OtherServer { .. }) {
+                tracing::warn!(lane = shared.lane.name(), group = group.settings.name, code = error.code(), %error, "nothing could be claimed");
+            }
             pacer.failed(Instant::now(), jitter());
             group.claimed(0);
             release(shared, index, items_max);

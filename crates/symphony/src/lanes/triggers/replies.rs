@@ -110,7 +110,7 @@ async fn fill_once(
     executor: &Executor,
     listen: &PgConnectOptions,
 ) -> Result<(), DbError> {
-    let Some(mut listener) = ReplyListener::connect(listen.clone()).await? else {
+    let Some(mut listener) = ReplyListener::connect(executor.listen_options(listen)).await? else {
         return look_for_ever(waiting, executor).await;
     };
     loop {
