@@ -82,10 +82,10 @@ impl Worker {
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut output = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut before = String::new();
         let address = loop {
-            match lines.next_line().await.unwrap() {
+            match output.next_line().await.unwrap() {
                 None => return Err(before),
                 Some(line) if line.contains(" working ") => {
                     break line
@@ -103,7 +103,7 @@ impl Worker {
         let said = Arc::new(Mutex::new(before));
         let kept = said.clone();
         let reader = tokio::spawn(async move {
-            while let Ok(Some(line)) = lines.next_line().await {
+            while let Ok(Some(line)) = output.next_line().await {
                 *kept.lock().unwrap() += &(line + "\n");
             }
         });

@@ -55,9 +55,9 @@ impl Pooler {
         fs::create_dir(&folder).unwrap();
         // As root it changes to another user, who must be able to read this.
         fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
-        let users: String =
+        let users: Vec<_> =
             logins.iter().map(|login| format!("\"{login}\" \"{PASSWORD}\"\n")).collect();
-        fs::write(folder.join("users"), users).unwrap();
+        fs::write(folder.join("users"), users.concat()).unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         drop(listener);

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::{Database, DbError, RailSettings, Role, SERVER_RECORD, ServerRecord, calls};
+use super::{Database, DbError, Executor, RailSettings, Role, SERVER_RECORD, ServerRecord, calls};
 use crate::domain::{AttemptState, LeaseToken, OutboxId, RailKey};
 
 /// Reads.
@@ -239,6 +239,16 @@ impl Database {
         let mut transaction = self.begin(role).await?;
         let sql = "SELECT lane, paused FROM public.outbox_lane_states ORDER BY place";
         Ok(sqlx::query_as(sql).fetch_all(&mut transaction).await?)
+    }
+}
+
+impl Executor {
+    /// Every lane at a glance: figures and nothing else, for whoever watches over this worker.
+    pub async fn status(&self) -> Result<Vec<LaneStatus>, DbError> {
+        self.call_repeatable(async |connection| {
+            Ok(sqlx::query_as(calls::FIGURES.sql).fetch_all(connection).await?)
+        })
+        .await
     }
 }
 

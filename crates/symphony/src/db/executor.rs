@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use sqlx::types::Json;
 
-use super::{Database, DbError, LaneStatus, Role, RoleTransaction, calls};
+use super::{Database, DbError, Role, RoleTransaction, calls};
 use crate::domain::{AttemptState, LeaseToken, OutboxId, Outcome, RailKey};
 use crate::engine::gate::Rate;
 
@@ -526,14 +526,6 @@ impl Executor {
     pub async fn rails_that_mark_sending(&self) -> Result<Vec<String>, DbError> {
         let sql = "SELECT rail_type FROM public.payment_outbox_rails WHERE marks_sending";
         self.call(async |connection| Ok(sqlx::query_scalar(sql).fetch_all(connection).await?)).await
-    }
-
-    /// Every lane at a glance: figures and nothing else, for whoever watches over this worker.
-    pub async fn status(&self) -> Result<Vec<LaneStatus>, DbError> {
-        self.call_repeatable(async |connection| {
-            Ok(sqlx::query_as(calls::FIGURES.sql).fetch_all(connection).await?)
-        })
-        .await
     }
 
     /// Keep the trace of a terminal outcome that the unique index refused.
