@@ -83,7 +83,7 @@ async fn numbers_that_expand_are_refused_by_every_way_in_and_cost_nothing() {
     for object in [
         format!(r#"{{"n": [{many}]}}"#),
         format!(r#"{{"n": [{WIDE}, -{WIDE}]}}"#),
-        format!(r#"{{"n": [{}]}}"#, vec!["0e-16383"; 5].join(", ")),
+        format!(r#"{{"n": [{}]}}"#, ["0e-16383"; 5].join(", ")),
     ] {
         for sql in ways_in(&db, &object).await {
             assert_eq!(verdict(&db, INGEST, &sql).await, "P7005", "{}", &sql[..60]);
@@ -98,7 +98,7 @@ async fn numbers_that_expand_are_refused_by_every_way_in_and_cost_nothing() {
     }
     // Many small ones in one batch: none of their texts is kept.
     let mut connection = db.as_role(INGEST).await;
-    let small = format!(r#"{{"n": [{}]}}"#, vec![WIDE; 20].join(", "));
+    let small = format!(r#"{{"n": [{}]}}"#, [WIDE; 20].join(", "));
     let refused: i64 = sqlx::query_scalar(AssertSqlSafe(format!(
         "SELECT count(*) FILTER (WHERE error_code = 'P7005') FROM enqueue_payment_outbox_batch(array_fill('i'::text, '{{1000}}'), \
              array_fill('p'::text, '{{1000}}'), array_fill('k'::text, '{{1000}}'), array_fill('ach'::text, '{{1000}}'), \

@@ -61,13 +61,13 @@ async fn a_payment_is_enqueued_shown_and_counted_from_a_shell() {
     assert!(ok && told.contains("payments  1"), "{told}");
     let (ok, told, _) = run(&db, &["--json", "status"]).await;
     let json: serde_json::Value = serde_json::from_str(&told).unwrap();
-    assert_eq!((ok, json[0]["pending"].as_i64()), (true, Some(1)));
+    assert_eq!((ok, json["answer"][0]["pending"].as_i64()), (true, Some(1)));
     let (ok, told, _) = run(&db, &["show", "inv-1"]).await;
     assert!(ok && told.contains("ENQUEUED") && told.contains("now: DUE"), "{told}");
     let (ok, told, _) = run(&db, &["show", "--json", "inv-1"]).await;
     let json: serde_json::Value = serde_json::from_str(&told).unwrap();
     assert_eq!(
-        (ok, json[0]["instruction"]["payload"]["amount"]["value"].as_str()),
+        (ok, json["answer"][0]["instruction"]["payload"]["amount"]["value"].as_str()),
         (true, Some("10.00"))
     );
 }
@@ -172,7 +172,7 @@ async fn every_failure_is_one_clear_line_that_names_the_fix_and_no_secret() {
             "cannot reach PostgreSQL: 127.0.0.1:1",
         ),
         (&bare, vec!["status"], "symphony migrate"),
-        (&poor, vec!["status"], "missing privilege"),
+        (&poor, vec!["status"], "lacks every one of the roles symphony_auditor"),
         (&good, vec!["show", "nothing"], "no item has the outbox or instruction id"),
         (&good, vec!["guard", "/no/such/path"], "no such file"),
         (

@@ -1,7 +1,7 @@
 //! A contradiction is an incident: seen everywhere until a person closes it, and nobody sends again unknowingly.
 
 use serde_json::Value;
-use symphony::db::{Completion, Lease};
+use symphony::db::{Completion, EventState, Lease};
 use symphony::domain::{Act, OutboxId, Outcome, Resolution};
 
 use crate::support::shell::dana;
@@ -46,9 +46,13 @@ async fn a_late_yes_against_failed_is_seen_everywhere_until_a_person_closes_it()
     db.database.executor().record_late_outcome("lost", &yes(lost, "R1")).await.unwrap();
 
     let number: i64 = db.one("SELECT incident_no FROM outbox_incidents").await;
-    let list = dana(&db, "incident list --json").await.json();
+    let incidents = dana(&db, "incident list --json").await.json();
     assert_eq!(
-        (&list[0]["item_id"], &list[0]["recorded_state"], &list[0]["late_reference"]),
+        (
+            &incidents[0]["item_id"],
+            &incidents[0]["recorded_state"],
+            &incidents[0]["late_reference"]
+        ),
         (&Value::from(item.to_string()), &Value::from("FAILED"), &Value::from("R1"))
     );
     let status = dana(&db, "status --json").await.json();
@@ -147,10 +151,7 @@ async fn one_person_who_is_wrong_twice_is_stopped_twice() {
     assert!(!told.ok && told.error.contains("--despite-unknown is missing"), "{}", told.error);
     let again = operator.redrive(item, &despite()).await.unwrap();
     assert!(again.known.needs_despite_unknown);
-    assert_eq!(
-        db.one::<bool>("SELECT (details->>'despite_unknown')::boolean FROM payment_outbox_events WHERE event_type = 'REDRIVEN'").await,
-        true
-    );
+    assert!(db.one::<bool>("SELECT (details->>'despite_unknown')::boolean FROM payment_outbox_events WHERE event_type = 'REDRIVEN'").await);
 
     // The redrive fails by the rail's own word; what it redrives was still never answered.
     let lease = db.claim_one("w").await.lease();
@@ -219,4 +220,54 @@ async fn what_a_failover_marked_must_inquire_is_unknown_though_the_ledger_has_no
     db.sql("UPDATE payment_outbox_pending SET must_inquire = true").await;
     let failed = Resolution::Failed;
     assert_eq!(code(db.database.operator().resolve(item, &failed, &act()).await), "P7009");
+}
+
+#[tokio::test]
+async fn an_event_the_bus_has_and_the_ledger_calls_failed_is_an_incident_until_it_is_published_or_closed()
+ {
+    let db = TestDb::new().await;
+    let told = db.tell_of("k", 1).await;
+    let late = db.claim_events("late", 50).await;
+    db.expire_buckets().await;
+    let events = db.claim_events("w", 50).await;
+    db.report("w", &[(&events[0], EventState::Failed { key_continues: false })]).await;
+    let outcome = symphony::db::EventOutcome::new(
+        late[0].lease(),
+        late[0].log_position,
+        EventState::Dispatched,
+    );
+    db.database.executor().record_late_event("late", &outcome).await.unwrap();
+    let list = dana(&db, "incident list --json").await.json();
+    assert_eq!(
+        (&list[0]["lane"], &list[0]["item_id"]),
+        (&Value::from("events"), &Value::from(told[0].to_string()))
+    );
+    assert_eq!(dana(&db, "status --json").await.json()[1]["incident_count"], 1);
+    let number = &list[0]["incident_no"];
+    let close = format!("incident close {number} --reason consumers␣have␣it --yes");
+    assert!(!dana(&db, &close).await.ok, "it is none of the payment lane's");
+    assert!(dana(&db, &format!("{close} --lane events")).await.ok);
+    assert_eq!(db.count("outbox_incidents").await, 0);
+}
+
+#[tokio::test]
+async fn a_mail_that_went_out_and_that_the_ledger_calls_failed_is_an_incident() {
+    let db = TestDb::new().await;
+    // As the ledger is after a mail's last try was lost; a script's own late end contradicts nothing.
+    db.sql(
+        "INSERT INTO trigger_outbox_attempts (id, attempt_no, app_id, source_kind, script_id, root_execution_id, state, worker_id, lease_token) \
+         SELECT i.id, 1, i.id, 'email', CASE i.n WHEN 2 THEN i.id END, i.id, 'FAILED', 'w', i.id \
+           FROM (SELECT n, lpad(n::text, 32, '0')::uuid AS id FROM generate_series(1, 2) n) i",
+    )
+    .await;
+    for n in ["1", "2"] {
+        let id = format!("{n:0>32}");
+        let late = format!("SELECT record_late_trigger_outcome('{id}', '{id}', 'w', 'DISPATCHED')");
+        assert_eq!(verdict(&db, "symphony_executor", &late).await, "OK");
+    }
+    assert_eq!(db.count("outbox_incidents WHERE lane = 'triggers'").await, 1);
+    let number: i64 = db.one("SELECT incident_no FROM outbox_incidents").await;
+    let close = format!("SELECT close_trigger_incident({number}, 'dana', 'the receiver has it')");
+    assert_eq!(verdict(&db, OPERATOR, &close).await, "OK");
+    assert_eq!(db.count("outbox_incidents").await, 0);
 }

@@ -47,6 +47,7 @@ mod rail_processes;
 mod run_command;
 mod sandbox_command;
 mod schema;
+mod sessions;
 mod tampering;
 mod tour;
 mod triggers;

@@ -242,7 +242,7 @@ fn up_serves_the_example_app_and_shows_its_mail() {
     let mut up = Up::start(&folder);
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/apps/orders");
     let (ok, told, errors) =
-        output(&mut folder.symphony(&["app", "push", example, "--actor", "ann"]));
+        output(&mut folder.symphony(&["--private", "app", "push", example, "--actor", "ann"]));
     assert!(ok && told.contains("created app orders: 6 scripts"), "{told}{errors}");
     let order = r#"{"id": "o-1", "email": "ann@example.com", "item": "tea"}"#;
     let answer = up.ask("apps", "POST /apps/orders/orders", order);
@@ -250,7 +250,8 @@ fn up_serves_the_example_app_and_shows_its_mail() {
     // The next line comes with the mail.
     let line: Value = serde_json::from_str(&up.lines.next().unwrap().unwrap()).unwrap();
     assert_eq!(line, serde_json::json!({ "mail_caught": 1, "subject": "Your order o-1" }));
-    let (_, told, _) = output(&mut folder.symphony(&["app", "executions", "--app", "orders"]));
+    let (_, told, _) =
+        output(&mut folder.symphony(&["--private", "app", "executions", "--app", "orders"]));
     assert!(told.contains("take-order"), "{told}");
     signal(&up.child, "-TERM");
     assert_eq!(up.child.wait().unwrap().code(), Some(0));
@@ -264,13 +265,14 @@ fn up_pays_what_a_shell_asks_for_serves_its_metrics_and_stops_in_order() {
     assert!(up.get("/healthz").ends_with("ok\n"));
     assert!(up.get("/readyz").ends_with("ready\n"));
     let payload = r#"{"amount": {"value": "10.00", "currency": "EUR"}}"#;
-    let enqueue = ["enqueue", "payment", "--instruction", "inv-1", "--participant", "acme"];
+    let enqueue =
+        ["--private", "enqueue", "payment", "--instruction", "inv-1", "--participant", "acme"];
     let rest = ["--key", "1", "--rail", "sandbox", "--payload", payload];
     let (ok, _, errors) = output(folder.symphony(&enqueue).args(rest));
     assert!(ok, "{errors}");
     let started = Instant::now();
     loop {
-        let (_, told, _) = output(&mut folder.symphony(&["show", "inv-1"]));
+        let (_, told, _) = output(&mut folder.symphony(&["--private", "show", "inv-1"]));
         if told.contains("DISPATCHED") {
             assert!(told.contains("reference SBX-1"), "{told}");
             break;

@@ -25,6 +25,6 @@ BEGIN
         EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM %s', v_name, v_roles);
     END LOOP;
 END $$;
--- The stamp tells any role which version it talks to, and nothing else.
-GRANT SELECT ON public.symphony_schema TO
+-- The stamp tells any role which version it talks to, and the states which lanes are paused there; nothing else.
+GRANT SELECT ON public.symphony_schema, public.outbox_lane_states TO
     symphony_ingest, symphony_executor, symphony_operator, symphony_approver, symphony_readonly, symphony_auditor;

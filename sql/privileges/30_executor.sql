@@ -9,6 +9,8 @@ GRANT SELECT ON
     public.payment_outbox_instructions, public.payment_outbox_pending, public.payment_outbox_attempts, public.payment_outbox_rails,
     public.payment_outbox_endpoints, public.symphony_installation
     TO symphony_executor;
+-- Its lanes' figures, for its own /metrics: depths and ages, nothing of any item.
+GRANT SELECT ON public.supervisor_outbox_status TO symphony_executor;
 GRANT EXECUTE ON FUNCTION
     public.claim_event_outbox_batch, public.complete_event_outbox_attempts, public.renew_event_outbox_leases,
     public.return_unsent_event_outbox_leases, public.repair_event_outbox_leases, public.record_late_event_outcome

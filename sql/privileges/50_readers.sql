@@ -7,6 +7,8 @@ GRANT SELECT ON
     public.outbox_operational_status, public.payment_outbox_dead_letters, public.payment_outbox_leases, public.supervisor_outbox_status,
     public.participant_sequence_gaps, public.outbox_incidents, public.outbox_hint_leaders
     TO symphony_readonly, symphony_auditor;
+GRANT EXECUTE ON FUNCTION public.outbox_figures
+    TO symphony_executor, symphony_operator, symphony_approver, symphony_readonly, symphony_auditor;
 GRANT EXECUTE ON FUNCTION public.payment_rail_key, public.payment_by_rail_key TO symphony_readonly, symphony_auditor;
 GRANT SELECT ON
     public.event_outbox_identities, public.event_outbox_log, public.event_outbox_cursors, public.event_outbox_blocked,

@@ -166,6 +166,8 @@ CREATE TABLE IF NOT EXISTS public.trigger_outbox_attempts (
     root_execution_id UUID NOT NULL,
     state             public.outbox_attempt_state NOT NULL
         CONSTRAINT trigger_outbox_attempts_record_outcomes_only CHECK (state <> 'DISPATCHING'),
+    -- False where what should have taken it was busy or away: it is not one of the item's attempts.
+    spends_attempt    BOOLEAN NOT NULL DEFAULT true,
     error_code        TEXT,
     error_message     TEXT,
     latency_ms        INT,

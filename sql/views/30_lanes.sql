@@ -109,3 +109,11 @@ SELECT 'triggers', counted.pending, counted.due, counted.leased, counted.expired
  -- Messages whose queue has no consumer.
  CROSS JOIN (SELECT count(*) AS messages FROM public.queue_messages) waiting
  CROSS JOIN public.trigger_outbox_settings s;
+
+-- Which lanes are paused, and nothing else: any role may ask which database it talks to.
+CREATE OR REPLACE VIEW public.outbox_lane_states AS
+SELECT 1 AS place, 'payments'::TEXT AS lane, paused FROM public.payment_outbox_settings
+UNION ALL
+SELECT 2, 'events', paused FROM public.event_outbox_settings
+UNION ALL
+SELECT 3, 'triggers', paused FROM public.trigger_outbox_settings;

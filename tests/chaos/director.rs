@@ -64,13 +64,23 @@ pub struct Run {
 
 /// Set everything on fire, let it burn until the goals are reached, put it out, and judge.
 pub async fn run(goals: Goals) {
+    run_on(Ground::prepare(SERVER).await, goals).await;
+}
+
+/// The same through a pooler, with logins that have exactly the documented grants.
+pub async fn run_pooled(goals: Goals) {
+    run_on(Ground::prepare_pooled(SERVER).await, goals).await;
+}
+
+const SERVER: &[(&str, &str)] = &[("shared_buffers", "64MB")];
+
+async fn run_on(ground: Ground, goals: Goals) {
     let seed =
         number("SYMPHONY_CHAOS_SEED").unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0 >> 32);
     println!("chaos: seed {seed} (SYMPHONY_CHAOS_SEED={seed} repeats its decisions), {goals:?}");
     let started = Instant::now();
     let tally = Arc::new(Tally::default());
     let books = Arc::new(Books::default());
-    let ground = Ground::prepare(&[("shared_buffers", "64MB")]).await;
     println!("chaos: PostgreSQL {}, {}", ground.version(), ground.folder.display());
     let sandbox = Sandbox::start(sandbox::Settings {
         faults: faults(seed),
@@ -100,7 +110,7 @@ pub async fn run(goals: Goals) {
     let mut producer_relays = Vec::new();
     let mut people: Vec<JoinHandle<()>> = Vec::new();
     for number in 0..PRODUCERS {
-        let relay = ground.relay(None, &tally).await;
+        let relay = ground.relay_as("symphony_ingest", None, &tally).await;
         let producer = Producer {
             number,
             database: connect(&relay).await,
@@ -111,8 +121,10 @@ pub async fn run(goals: Goals) {
         producer_relays.push(relay);
         people.push(tokio::spawn(producer.produce(stopped_producing.clone())));
     }
+    let desk = ground.relay_as("symphony_operator", None, &tally).await;
     let on_duty = OnDuty {
         database: database.clone(),
+        desk: connect(&desk).await,
         record: sandbox.record_path().to_owned(),
         dice: Dice::of(seed, "operator"),
         tally: tally.clone(),

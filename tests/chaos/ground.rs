@@ -17,6 +17,7 @@ use symphony_server::private_postgres::{Origin, PrivatePostgres, Settings};
 use super::dice::Tally;
 use super::relay::Relay;
 use super::workers::Process;
+use crate::support::pooler::Pooler;
 
 const DATABASE: &str = "chaos";
 
@@ -26,9 +27,53 @@ pub struct Ground {
     postgres: Option<PrivatePostgres>,
     options: PgConnectOptions,
     port: Arc<AtomicU16>,
+    pooler: Option<(Pooler, Arc<AtomicU16>)>,
+}
+
+/// Those who go through a pooler, each with exactly one role.
+const PARTIES: [&str; 3] = ["symphony_executor", "symphony_ingest", "symphony_operator"];
+
+fn login_of(role: &str) -> String {
+    role.replace("symphony", "chaos")
 }
 
 impl Ground {
+    /// The same with a pgbouncer before the server, and logins that have exactly the documented grants.
+    pub async fn prepare_pooled(server_settings: &[(&str, &str)]) -> Self {
+        let mut ground = Self::prepare(server_settings).await;
+        let mut connection = ground.options.connect().await.unwrap();
+        for role in PARTIES {
+            let login = login_of(role);
+            let create = format!("CREATE ROLE {login} LOGIN PASSWORD 'x' IN ROLE {role}");
+            crate::support::run(&mut connection, &create).await.unwrap();
+        }
+        connection.close().await.unwrap();
+        let logins = PARTIES.map(login_of);
+        // The pooler finds the server again wherever it is after its restart.
+        let way = ground.relay(None, &Arc::default()).await.options;
+        let logins = logins.each_ref().map(String::as_str);
+        let pooler = Pooler::start(way.get_port(), &logins).await;
+        let pooler_port = Arc::new(AtomicU16::new(pooler.port));
+        ground.pooler = Some((pooler, pooler_port));
+        ground
+    }
+
+    /// The way of somebody with this role: through the pooler with that role alone, where there is one.
+    pub async fn relay_as(
+        &self,
+        role: &str,
+        victim: Option<Arc<Process>>,
+        tally: &Arc<Tally>,
+    ) -> Relay {
+        match &self.pooler {
+            None => self.relay(victim, tally).await,
+            Some((pooler, port)) => {
+                let login = self.options.clone().username(&login_of(role));
+                Relay::start(&pooler.before(&login), port.clone(), victim, tally.clone()).await
+            }
+        }
+    }
+
     /// With a server set up so, and otherwise as any private one.
     pub async fn prepare(server_settings: &[(&str, &str)]) -> Self {
         let name = crate::support::unique(&format!("symphony-chaos-{}", std::process::id()));
@@ -53,7 +98,7 @@ impl Ground {
         let options = options.database(DATABASE);
         migrate::migrate(&options, migrate::Options::default()).await.unwrap();
         let port = Arc::new(AtomicU16::new(postgres.port()));
-        Self { folder, settings, postgres: Some(postgres), options, port }
+        Self { folder, settings, postgres: Some(postgres), options, port, pooler: None }
     }
 
     pub fn version(&self) -> &str {

@@ -27,7 +27,7 @@ mod reused_numbers;
 mod verdict;
 mod workers;
 
-use director::{Goals, run};
+use director::{Goals, run, run_pooled};
 
 /// A rail of the run; all of them lead to the one provider.
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +58,23 @@ async fn every_accepted_payment_is_executed_exactly_once_under_fire() {
         cut_commits: 30,
         pauses: 4,
         payments: 300,
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_accepted_payment_is_executed_exactly_once_through_a_pooler_with_the_documented_grants()
+ {
+    if crate::support::pooler::found().is_none() {
+        return;
+    }
+    run_pooled(Goals {
+        kills: 10,
+        each_kill: 0,
+        server_kills: 1,
+        cut_commits: 8,
+        pauses: 1,
+        payments: 100,
     })
     .await;
 }

@@ -21,7 +21,10 @@ use super::producers::Books;
 const QUIET: Duration = Duration::from_secs(3);
 
 pub struct OnDuty {
+    /// For what no person could do: setting the time in rows.
     pub database: Database,
+    /// For what the person does.
+    pub desk: Database,
     pub record: PathBuf,
     pub dice: Dice,
     pub tally: Arc<Tally>,
@@ -57,7 +60,7 @@ impl OnDuty {
     ) -> Result<(), DbError> {
         self.pass_time().await?;
         self.count_backlog().await?;
-        let reader = self.database.auditor();
+        let reader = self.desk.auditor();
         let query = WaitingQuery { parked: true, failed: false, rail_type: None, limit: 10_000 };
         let parked = reader.waiting(query).await?;
         parked_since.retain(|id, _| parked.iter().any(|item| item.outbox_id == *id));
@@ -107,7 +110,7 @@ impl OnDuty {
             self.pass_over(item).await?;
         }
         let reason = "as the provider's statement says";
-        self.database.operator().resolve(item.outbox_id, &resolution, &act(reason)).await?;
+        self.desk.operator().resolve(item.outbox_id, &resolution, &act(reason)).await?;
         self.tally.add(match resolution {
             Resolution::Dispatched { .. } => "resolved dispatched",
             Resolution::Failed => "resolved failed",
@@ -120,7 +123,7 @@ impl OnDuty {
     async fn unblock(&mut self, item: &WaitingItem) -> Result<(), DbError> {
         if self.dice.percent(70) {
             let act = act("the merchant corrected the account");
-            self.database.operator().redrive(item.outbox_id, &act).await?;
+            self.desk.operator().redrive(item.outbox_id, &act).await?;
             self.tally.add("redriven");
             return Ok(());
         }
@@ -128,7 +131,7 @@ impl OnDuty {
     }
 
     async fn pass_over(&mut self, item: &WaitingItem) -> Result<(), DbError> {
-        let operator = self.database.operator();
+        let operator = self.desk.operator();
         let (participant, rail) = (&item.participant_id, &item.rail_type);
         let act = act("the merchant withdrew it");
         let dry = Act { dry_run: true, ..act.clone() };

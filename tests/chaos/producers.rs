@@ -163,7 +163,7 @@ impl Producer {
 
     async fn enqueue_only(&self, request: &PaymentRequest) -> Result<(), DbError> {
         let mut transaction = self.database.begin(Role::Ingest).await?;
-        Ingest::enqueue(transaction.connection(), request).await?;
+        Ingest::enqueue(&mut transaction, request).await?;
         // Dropped without a COMMIT.
         Ok(())
     }

@@ -182,7 +182,8 @@ impl Fleet {
         let mut fleet = Self { workers: Vec::new(), supervisors: Vec::new(), stage };
         for index in 0..count {
             let process = Arc::new(Process::default());
-            let relay = ground.relay(Some(process.clone()), &equipment.tally).await;
+            let relay =
+                ground.relay_as("symphony_executor", Some(process.clone()), &equipment.tally).await;
             let worker = Arc::new(Worker { process, relay });
             fleet.workers.push(worker.clone());
             let stage = fleet.stage.subscribe();

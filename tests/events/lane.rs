@@ -25,6 +25,8 @@ enum Reply {
     TakeSilently,
     Refuse,
     Again,
+    /// The bus is away, and surely has not taken it.
+    Away,
     /// Wait until the bus is opened, then take it.
     Wait,
     Panic,
@@ -107,20 +109,21 @@ impl Bus for ScriptedBus {
                 self.taken.lock().unwrap().push(taken);
                 Publication::Accepted { reference: format!("m-{}", message.position) }
             };
-            let again = |unknown| Publication::Again {
+            let again = |unknown, bus_unwell| Publication::Again {
                 trouble: Trouble::new("TROUBLE", "as the test says"),
                 unknown,
-                bus_unwell: true,
+                bus_unwell,
                 retry_after: None,
             };
             answers.push(match (self.script)(message, nth) {
                 Reply::Take => take(),
                 Reply::TakeSilently => {
                     take();
-                    again(true)
+                    again(true, true)
                 }
                 Reply::Refuse => Publication::Refused(Trouble::new("OVERSIZE", "as the test says")),
-                Reply::Again => again(false),
+                Reply::Again => again(false, false),
+                Reply::Away => again(false, true),
                 Reply::Wait => {
                     self.open.notified().await;
                     take()
@@ -344,6 +347,18 @@ async fn a_bus_that_panics_costs_an_attempt_and_not_the_worker() {
 }
 
 #[tokio::test]
+async fn a_bus_that_is_away_for_longer_than_ten_tries_fails_nothing() {
+    let db = TestDb::new().await;
+    let bus = ScriptedBus::new(|_, nth| if nth <= 15 { Reply::Away } else { Reply::Take });
+    let engine = start(&db, &bus);
+    let told = db.tell_of("k", 1).await;
+    until("it is published", async || db.event_state(told[0]).await == "SENT").await;
+    assert_eq!(engine.stop().await, 0);
+    assert_eq!(db.event_ledger(told[0]).await.last().unwrap(), "0.16 DISPATCHED");
+    assert_eq!(db.count("event_outbox_attempts WHERE NOT spends_attempt").await, 15);
+}
+
+#[tokio::test]
 async fn a_bus_in_trouble_is_left_alone_and_costs_its_events_no_attempts() {
     let db = TestDb::new().await;
     let trouble = Arc::new(AtomicUsize::new(1));
@@ -351,7 +366,7 @@ async fn a_bus_in_trouble_is_left_alone_and_costs_its_events_no_attempts() {
     let bus =
         ScriptedBus::new(
             move |_, _| {
-                if sick.load(Ordering::SeqCst) == 1 { Reply::Again } else { Reply::Take }
+                if sick.load(Ordering::SeqCst) == 1 { Reply::Away } else { Reply::Take }
             },
         );
     let breaker = BreakerSettings {

@@ -183,7 +183,7 @@ pub async fn tell(
     let events: Vec<Event> = events.iter().map(parsed).collect();
     if one_by_one {
         for event in &events {
-            Ingest::enqueue_event(connection, event).await?;
+            Ingest::enqueue_event(&mut *connection, event).await?;
         }
     } else {
         let bodies: Vec<_> = events.iter().map(Event::body).collect();

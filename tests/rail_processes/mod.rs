@@ -78,6 +78,8 @@ fn worker(db: &TestDb, config: &Path) -> Command {
         .args(["run", "--api", "off", "--config"])
         .arg(config)
         .env("DATABASE_URL", db.options.to_url_lossy().as_str())
+        // A witness of its own: the databases of these tests are clones of one, and would be taken for a restored backup.
+        .env("SYMPHONY_DATA", config.parent().unwrap())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

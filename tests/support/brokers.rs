@@ -70,10 +70,10 @@ fn required() -> &'static Found {
 
 /// A process that is killed with this handle, and with this test run however that ends: it lives as long as its
 /// standard input.
-struct Leashed(Child);
+pub struct Leashed(Child);
 
 impl Leashed {
-    fn start(program: &Path, arguments: &[&str]) -> Self {
+    pub fn start(program: &Path, arguments: &[&str]) -> Self {
         let script = r#"
             exec 3<&0
             "$@" </dev/null 3<&- &

@@ -15,6 +15,7 @@ use symphony_server::private_postgres::{PrivatePostgres, Settings};
 use tokio::sync::OnceCell;
 
 pub mod brokers;
+pub mod pooler;
 pub mod proxy;
 pub mod shell;
 pub mod valve;
@@ -152,6 +153,13 @@ impl TestDb {
         let mut connection = self.admin().await;
         run(&mut connection, &format!("SET ROLE {role}")).await.unwrap();
         connection
+    }
+
+    /// A login that has exactly this role, and nothing else.
+    pub async fn login(&self, role: &str) -> PgConnectOptions {
+        let login = format!("only_{}_{}", role.replace("symphony_", ""), unique("login"));
+        self.sql(&format!("CREATE ROLE {login} LOGIN PASSWORD 'x' IN ROLE {role}")).await;
+        self.options.clone().username(&login).password("x")
     }
 
     /// As a superuser.
@@ -325,7 +333,7 @@ pub async fn enqueue_at(
 ) -> Result<EnqueuedPayment, DbError> {
     run(connection, &format!("BEGIN ISOLATION LEVEL {isolation}")).await?;
     let result = async {
-        let enqueued = Ingest::enqueue(connection, request).await?;
+        let enqueued = Ingest::enqueue(&mut *connection, request).await?;
         run(connection, "COMMIT").await?;
         Ok(enqueued)
     }

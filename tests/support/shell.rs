@@ -16,7 +16,13 @@ pub struct Told {
 }
 
 impl Told {
+    /// The answer in the document; which database gave it is beside it.
     pub fn json(&self) -> Value {
+        let mut document = self.document();
+        document.get_mut("answer").map_or(Value::Null, Value::take)
+    }
+
+    pub fn document(&self) -> Value {
         serde_json::from_str(&self.output)
             .unwrap_or_else(|_| panic!("no JSON: {}{}", self.output, self.error))
     }
@@ -64,6 +70,21 @@ pub async fn symphony(
     Told {
         ok: output.status.success(),
         output: String::from_utf8(output.stdout).unwrap(),
-        error: String::from_utf8(output.stderr).unwrap(),
+        error: without_database(&String::from_utf8(output.stderr).unwrap()),
     }
+}
+
+/// Which database it was is said beside everything, on a line of its own or in brackets; `sessions/` looks at that.
+fn without_database(error: &str) -> String {
+    let mut rest = String::new();
+    for line in error.lines().filter(|line| !line.starts_with("database ")) {
+        match line.split_once(" (database ") {
+            Some((before, after)) => {
+                let after = after.split_once(')').map_or("", |(_, after)| after);
+                rest += &format!("{before}{after}\n");
+            }
+            None => rest += &format!("{line}\n"),
+        }
+    }
+    rest
 }

@@ -61,6 +61,41 @@ async fn retries_go_by_the_triggers_own_list_and_then_it_has_failed() {
     db.assert_items_hold().await;
 }
 
+/// Nobody was there to take it.
+async fn away(db: &TestDb, item: &Item) -> String {
+    db.one_as(
+        EXECUTOR,
+        &format!(
+            "SELECT concat_ws(' ', attempt_no, state, error_code) FROM complete_trigger_outbox_attempts('w', \
+             ARRAY['{}'::uuid], ARRAY['{}'::uuid], ARRAY['RETRYABLE'], p_error_codes => ARRAY['CONNECT_FAILED'], \
+             p_spends_attempts => ARRAY[false])",
+            item.id, item.token
+        ),
+    )
+    .await
+}
+
+#[tokio::test]
+async fn where_nobody_is_there_to_take_it_no_attempt_is_counted_until_a_day_is_over() {
+    let (db, mut item) = with_one_item().await;
+    for attempt in 1..=12 {
+        assert_eq!(away(&db, &item).await, format!("{attempt} RETRYABLE CONNECT_FAILED"));
+        let wait: f64 = db
+            .one("SELECT extract(epoch FROM next_attempt_at - clock_timestamp())::float8 FROM trigger_outbox_pending")
+            .await;
+        let pause = f64::from(300.min(1 << (attempt - 1)));
+        assert!(wait > pause - 5.0 && wait <= pause, "after {attempt}: {wait}");
+        db.make_items_due().await;
+        item = db.claim_item("w").await;
+        assert_eq!(item.attempt_count, 0);
+    }
+    db.sql("ALTER TABLE trigger_outbox_attempts DISABLE TRIGGER USER").await;
+    db.sql("UPDATE trigger_outbox_attempts SET completed_at = completed_at - INTERVAL '1 day'")
+        .await;
+    assert_eq!(away(&db, &item).await, "13 FAILED GIVEN_UP");
+    assert_eq!(db.count("trigger_outbox_pending").await, 0);
+}
+
 #[tokio::test]
 async fn the_last_pause_of_the_list_is_repeated() {
     let db = TestDb::new().await;

@@ -132,7 +132,7 @@ impl Served {
         {
             return figures.clone();
         }
-        match self.database.auditor().status().await {
+        match self.database.executor().status().await {
             Ok(figures) => {
                 *known = Some((Instant::now(), figures.clone()));
                 figures

@@ -31,7 +31,8 @@ pub use restore::{AcceptServer, Restore};
     version,
     about = "A money-grade transactional outbox for PostgreSQL",
     long_about = "Symphony carries out what a service committed: payments to rails, once, with a ledger nobody can \
-                  rewrite.\n\nWithout --database-url it runs a private PostgreSQL of its own.",
+                  rewrite.\n\nThe database is --database-url, else DATABASE_URL, else [database] url of symphony.toml. Without any, \
+                  demo, up, database and bench run a private PostgreSQL of their own; others use it with --private.",
     after_help = "Try:\n  symphony demo                       the tour\n  symphony up                         try it: everything in one process\n  symphony migrate                    install the schema\n  \
                   symphony enqueue payment --help     ask for a payment\n  symphony enqueue event --help       tell an event\n  symphony status                     lanes at a glance\n  \
                   symphony dlq list                   what waits for a person\n  \
@@ -49,9 +50,12 @@ pub struct Cli {
 /// Options of every command.
 #[derive(Debug, Clone, Args)]
 pub struct Global {
-    /// The database, as postgres://user@host:5432/name; without it, a private PostgreSQL
+    /// The database, as postgres://user@host:5432/name [default: [database] url of symphony.toml]
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, global = true, value_name = "URL")]
     pub database_url: Option<String>,
+    /// The private PostgreSQL, which demo, up, database and bench use by themselves where no database is named
+    #[arg(long, env = "SYMPHONY_PRIVATE", global = true, conflicts_with = "database_url")]
+    pub private: bool,
     /// The configuration file [default: symphony.toml in the working folder, if there is one]
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,

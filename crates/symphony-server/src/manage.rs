@@ -256,7 +256,9 @@ fn refusal(error: &DbError) -> Response {
         DbError::InvalidArgument { .. } | DbError::NulCharacter => StatusCode::UNPROCESSABLE_ENTITY,
         DbError::NoSuchItem { .. } => StatusCode::NOT_FOUND,
         DbError::ActRefused { .. } | DbError::KeyReused { .. } => StatusCode::CONFLICT,
-        DbError::ApprovalMissing { .. } | DbError::MissingPrivilege { .. } => StatusCode::FORBIDDEN,
+        DbError::ApprovalMissing { .. }
+        | DbError::MissingPrivilege { .. }
+        | DbError::MissingRole { .. } => StatusCode::FORBIDDEN,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     };
     problem(status, error.code(), &error.to_string())

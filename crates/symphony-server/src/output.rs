@@ -1,9 +1,12 @@
 //! Tables for people, JSON for scripts, one clear line for errors.
 
 use std::io::{self, Write as _};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use comfy_table::{Table, presets};
 use serde::Serialize;
+use serde_json::Value;
 use symphony::db::DbError;
 use symphony::db::migrate::MigrateError;
 
@@ -30,6 +33,11 @@ impl Failure {
         self
     }
 
+    /// The code whose page explains more.
+    pub fn code(&self) -> Option<&str> {
+        self.code.as_deref()
+    }
+
     /// The same with other words for things: a person at a shell knows `--reason`, not `p_reason`.
     #[must_use]
     pub fn reworded(mut self, words: &[(&str, &str)]) -> Self {
@@ -41,13 +49,23 @@ impl Failure {
 
     /// Print it to standard error, as people or as scripts read it.
     pub fn report(&self, json: bool) {
+        let (message, asked) = (&self.message, ASKED.get());
         if json {
-            let line = serde_json::json!({ "error": self.message, "code": self.code });
+            let mut line = serde_json::json!({ "error": message, "code": self.code });
+            if let (Some(asked), Some(line)) = (asked, line.as_object_mut()) {
+                line.insert("database".to_owned(), asked.document());
+            }
             eprintln!("{line}");
-        } else if let Some(code) = &self.code {
-            eprintln!("symphony: {} [{code}: docs/errors/{code}.md]", self.message);
-        } else {
-            eprintln!("symphony: {}", self.message);
+            return;
+        }
+        // One line says all, unless an answer has said it already.
+        let asked = match asked {
+            Some(asked) if TO_SAY.swap(false, Ordering::Relaxed) => format!(" ({})", asked.text()),
+            _ => String::new(),
+        };
+        match &self.code {
+            Some(code) => eprintln!("symphony: {message}{asked} [{code}: docs/errors/{code}.md]"),
+            None => eprintln!("symphony: {message}{asked}"),
         }
     }
 }
@@ -120,15 +138,104 @@ pub fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// One JSON document for scripts.
-pub fn json<T: Serialize>(value: &T) -> Result<(), Failure> {
-    let text =
-        serde_json::to_string_pretty(value).map_err(|error| Failure::new(error.to_string()))?;
-    print(&format!("{text}\n"))
+/// The database this process asks: one for its whole life.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// Its host, or the folder of its socket.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// The database's name there.
+    pub name: String,
+    /// Who we are to it.
+    pub login: String,
+    /// It is the private one.
+    pub private: bool,
 }
 
-/// To standard output. A reader that went away (`symphony ... | head`) is no failure.
+static ASKED: OnceLock<Asked> = OnceLock::new();
+/// Nobody has been told yet which database it is.
+static TO_SAY: AtomicBool = AtomicBool::new(false);
+static LANES: OnceLock<Vec<(String, bool)>> = OnceLock::new();
+
+impl Asked {
+    /// For people. Never the password.
+    pub fn text(&self) -> String {
+        let private = if self.private { "the private " } else { "" };
+        let (name, login) = (plain(&self.name), plain(&self.login));
+        format!("{private}database {name} on {}:{} as {login}", plain(&self.host), self.port)
+    }
+
+    /// For scripts.
+    pub fn document(&self) -> Value {
+        let states = LANES.get().into_iter().flatten();
+        let lanes: serde_json::Map<String, Value> =
+            states.map(|(lane, paused)| (lane.clone(), Value::from(state_of(*paused)))).collect();
+        serde_json::json!({
+            "host": self.host, "port": self.port, "name": self.name, "login": self.login, "private": self.private,
+            "lanes": lanes,
+        })
+    }
+}
+
+fn state_of(paused: bool) -> &'static str {
+    if paused { "paused" } else { "running" }
+}
+
+/// Which database it is, once that is known.
+pub fn set_asked(asked: Asked) {
+    drop(ASKED.set(asked));
+    TO_SAY.store(true, Ordering::Relaxed);
+}
+
+/// Which of its lanes are paused, as it was asked.
+pub fn set_lanes(lanes: &[(String, bool)]) {
+    drop(LANES.set(lanes.to_vec()));
+}
+
+/// The database asked, if one was.
+pub fn asked() -> Option<&'static Asked> {
+    ASKED.get()
+}
+
+/// Tell a person which database answers, once and beside the answer: on standard error, so that a pipe gets the answer
+/// alone.
+fn say_asked() {
+    let Some(asked) = ASKED.get().filter(|_| TO_SAY.swap(false, Ordering::Relaxed)) else { return };
+    match LANES.get() {
+        None => eprintln!("{}", asked.text()),
+        Some(lanes) => {
+            let states = lanes.iter().map(|(lane, paused)| format!("{lane} {}", state_of(*paused)));
+            eprintln!("{}: {}", asked.text(), states.collect::<Vec<_>>().join(", "));
+        }
+    }
+}
+
+/// One JSON document for scripts; with the database, where one was asked: `{"database": …, "answer": …}`.
+pub fn json<T: Serialize>(value: &T) -> Result<(), Failure> {
+    let text = match ASKED.get() {
+        None => serde_json::to_string_pretty(value),
+        Some(asked) => {
+            let answer = Answer { database: asked.document(), answer: value };
+            serde_json::to_string_pretty(&answer)
+        }
+    };
+    write(&format!("{}\n", text.map_err(|error| Failure::new(error.to_string()))?))
+}
+
+#[derive(Serialize)]
+struct Answer<'a, T> {
+    database: Value,
+    answer: &'a T,
+}
+
+/// An answer for people, on standard output. A reader that went away (`symphony ... | head`) is no failure.
 pub fn print(text: &str) -> Result<(), Failure> {
+    say_asked();
+    write(text)
+}
+
+fn write(text: &str) -> Result<(), Failure> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),

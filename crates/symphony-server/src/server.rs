@@ -1,15 +1,15 @@
-//! Which PostgreSQL a command talks to: the one it was given, or the private one.
+//! Which PostgreSQL a command talks to: decided here for all of them, and said aloud.
 
 use std::str::FromStr as _;
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection};
 use symphony::db::migrate::{self, State};
-use symphony::db::{Database, DbError, RoleSource};
+use symphony::db::{Database, DbError, Pooler, Role, RoleSource};
 
 use crate::cli::Global;
-use crate::config::DatabaseSection;
-use crate::output::Failure;
+use crate::config::{Config, DatabaseSection};
+use crate::output::{self, Asked, Failure};
 use crate::private_postgres::{PrivatePostgres, Settings};
 
 /// The private server's database.
@@ -20,15 +20,56 @@ const PRIVATE_DATABASE: &str = "symphony";
 pub struct Server {
     options: PgConnectOptions,
     private: Option<PrivatePostgres>,
+    pooler: Pooler,
 }
 
 impl Server {
-    /// The server the options name, or the private one, started if need be.
+    /// The server that was named: by the flag or the environment, else by the file. A private one only if asked for:
+    /// a person who forgot to name theirs would act on the wrong one.
     pub async fn open(global: &Global) -> Result<Self, Failure> {
-        if let Some(url) = &global.database_url {
-            let options = Self::parse_url(url, "--database-url or DATABASE_URL")?;
-            return Ok(Self { options, private: None });
+        match Self::named(global)? {
+            Some(named) => Ok(named),
+            None if global.private => {
+                let private = Self::start_private(global).await?;
+                output::set_asked(private.asked());
+                Ok(private)
+            }
+            None => Err(Failure::new(
+                "no database is named: set DATABASE_URL, --database-url or [database] url in symphony.toml; or add --private \
+                 for the private PostgreSQL of `symphony up`",
+            )),
         }
+    }
+
+    /// The same for commands that make a private one where none was named.
+    pub async fn open_or_private(global: &Global) -> Result<Self, Failure> {
+        match Self::named(global)? {
+            Some(named) => Ok(named),
+            None => Self::start_private(global).await,
+        }
+    }
+
+    fn named(global: &Global) -> Result<Option<Self>, Failure> {
+        if global.private {
+            return Ok(None);
+        }
+        let config = Config::load(global.config.as_deref());
+        let (url, source) = match &global.database_url {
+            Some(url) => (Some(url.clone()), "--database-url or DATABASE_URL"),
+            None => (config.as_ref().ok().and_then(|c| c.database.url.clone()), "database.url"),
+        };
+        let Some(url) = url else {
+            // A file that cannot be read may have named one.
+            return config.map(|_| None);
+        };
+        let options = Self::parse_url(&url, source)?;
+        let pooler = config.map_or(Pooler::Detect, |config| config.database.pooler.into());
+        let server = Self { options, private: None, pooler };
+        output::set_asked(server.asked());
+        Ok(Some(server))
+    }
+
+    async fn start_private(global: &Global) -> Result<Self, Failure> {
         let settings = Settings {
             data_folder: global.data_folder.clone().unwrap_or_else(Settings::default_data_folder),
             port: global.private_port,
@@ -37,7 +78,7 @@ impl Server {
         };
         let private = PrivatePostgres::start(&settings).await?;
         let options = private.connect_options().application_name("symphony");
-        let server = Self { options, private: Some(private) };
+        let server = Self { options, private: Some(private), pooler: Pooler::None };
         match server.ensure_database(PRIVATE_DATABASE).await {
             Ok(()) => {
                 Ok(Self { options: server.options.clone().database(PRIVATE_DATABASE), ..server })
@@ -58,7 +99,8 @@ impl Server {
         }
         let options = PgConnectOptions::from_str(url)
             .map_err(|error| Failure::new(format!("database URL is not valid: {error}")))?;
-        Ok(options.application_name("symphony"))
+        // pgbouncer refuses extra_float_digits at the start, and nothing here reads a float.
+        Ok(options.application_name("symphony").extra_float_digits(None))
     }
 
     /// How to connect.
@@ -73,7 +115,25 @@ impl Server {
 
     /// One connection.
     pub async fn connect(&self) -> Result<PgConnection, Failure> {
-        self.options.connect().await.map_err(|error| self.unreachable(error))
+        self.options.connect().await.map_err(|error| match error {
+            sqlx::Error::Database(_) => error.into(),
+            other => self.unreachable(&other.to_string()),
+        })
+    }
+
+    /// Look around in one transaction, which is rolled back. Nothing stays behind, not even a statement's name: a
+    /// pooler would lend that session to somebody else.
+    pub async fn look<T>(
+        &self,
+        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let mut connection = self.connect().await?;
+        let mut transaction = connection.begin().await?;
+        let found = work(&mut transaction).await?;
+        transaction.clear_cached_statements().await?;
+        transaction.rollback().await?;
+        connection.close().await?;
+        Ok(found)
     }
 
     /// The database layer, on a migrated database. The private one is migrated here, being our own.
@@ -86,9 +146,7 @@ impl Server {
         let roles =
             if section.login_has_role { RoleSource::Login } else { RoleSource::EachTransaction };
         let database = self.database_with(section.connections_max, roles).await?;
-        let mut connection = self.connect().await?;
-        migrate::require_declared(&mut connection).await?;
-        connection.close().await?;
+        self.look(async |c| Ok(migrate::require_declared(c).await?)).await?;
         Ok(database)
     }
 
@@ -98,18 +156,41 @@ impl Server {
         roles: RoleSource,
     ) -> Result<Database, Failure> {
         if self.private.is_some() {
-            let mut connection = self.connect().await?;
-            let (state, _) = migrate::check(&mut connection).await?;
-            connection.close().await?;
+            let (state, _) = self.look(async |c| Ok(migrate::check(c).await?)).await?;
             if matches!(state, State::NotInstalled | State::CodeDiffers) {
                 migrate::migrate(&self.options, migrate::Options::default()).await?;
             }
         }
         // One connection first: the pool would hide the reason behind a time-out.
-        let mut connection = self.connect().await?;
-        migrate::require_known(&mut connection).await?;
-        connection.close().await?;
-        Ok(Database::connect(self.options.clone(), connections_max, roles).await?)
+        self.look(async |c| Ok(migrate::require_known(c).await?)).await?;
+        let options = self.options.clone();
+        let connected = Database::connect_through(self.pooler, options, connections_max, roles);
+        connected.await.map_err(|error| match error {
+            DbError::Unreachable { message } => self.unreachable(&message),
+            other => other.into(),
+        })
+    }
+
+    /// The database layer for a command that does one thing; its answer will say which of the lanes are paused.
+    pub async fn database_as(&self, role: Role) -> Result<Database, Failure> {
+        let database = self.database(1).await?;
+        output::set_lanes(&database.lane_states(role).await?);
+        Ok(database)
+    }
+
+    /// Host and database, without the password.
+    pub fn asked(&self) -> Asked {
+        let host = self.options.get_host();
+        Asked {
+            host: match self.options.get_socket() {
+                Some(socket) => socket.display().to_string(),
+                None => host.to_owned(),
+            },
+            port: self.options.get_port(),
+            name: self.options.get_database().unwrap_or(self.options.get_username()).to_owned(),
+            login: self.options.get_username().to_owned(),
+            private: self.private.is_some(),
+        }
     }
 
     /// Make a database if it is missing. Only on the private server.
@@ -143,17 +224,8 @@ impl Server {
         Ok(())
     }
 
-    fn unreachable(&self, error: sqlx::Error) -> Failure {
-        match error {
-            sqlx::Error::Database(_) => error.into(),
-            other => DbError::Unreachable {
-                message: format!(
-                    "{}:{}: {other}",
-                    self.options.get_host(),
-                    self.options.get_port()
-                ),
-            }
-            .into(),
-        }
+    fn unreachable(&self, message: &str) -> Failure {
+        let (host, port) = (self.options.get_host(), self.options.get_port());
+        DbError::Unreachable { message: format!("{host}:{port}: {message}") }.into()
     }
 }

@@ -15,9 +15,10 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::config::{LogFormat, LogLevel, LogSection};
 
 /// Every field that may be logged. None of them holds anything of a payload.
-pub const ALLOWED_FIELDS: [&str; 33] = [
+pub const ALLOWED_FIELDS: [&str; 34] = [
     "message",
     "address",
+    "database",
     "code",
     "consumer",
     "description",

@@ -215,9 +215,9 @@ impl Workers {
         self.engines.iter().map(Engine::worker_id).collect::<Vec<_>>().join(",")
     }
 
-    /// Wait until a task of any engine has died.
-    pub async fn broken(&self) {
-        future::select_all(self.engines.iter().map(|engine| Box::pin(engine.broken()))).await;
+    /// Wait until any engine has ended by itself; answers why, if there is more to say than that a task died.
+    pub async fn broken(&self) -> Option<String> {
+        future::select_all(self.engines.iter().map(|engine| Box::pin(engine.broken()))).await.0
     }
 
     /// Stop all of them; answers how much was still held at the end.

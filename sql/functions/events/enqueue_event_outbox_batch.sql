@@ -35,7 +35,7 @@ BEGIN
     BEGIN
         -- NULL is not plain: bool_and and string_agg would pass over it. '$.**{2}' is whatever is not flat.
         SELECT bool_and(coalesce(
-                   pg_column_size(e.json) <= 262144 + 4 AND e.event - '{envelope,key,payload}'::TEXT[] = '{}'::JSONB
+                   e.fits AND e.event - '{envelope,key,payload}'::TEXT[] = '{}'::JSONB
                    AND jsonb_typeof(e.payload) = 'object' AND NOT e.payload ?| v_denied
                    AND (NOT e.payload @? '$.**{2}' OR NOT symphony_internal.has_denied_member(e.payload, v_denied))
                    -- 133 without type, tenant and key.
@@ -44,20 +44,19 @@ BEGIN
                    AND (v_count >= c_many OR symphony_internal.is_plain_header(
                         e.envelope, e.key_text, e.envelope->>'eventId', e.envelope->>'occurredAt', e.envelope->>'type',
                         e.envelope->>'traceparent')), false)),
-               string_agg(coalesce(e.line, ''), E'\n') || E'\n', array_agg((e.envelope->>'eventId')::UUID),
+               -- What does not fit may be text out of all proportion, which is not kept: json_defect.
+               string_agg(CASE WHEN e.fits THEN coalesce(e.line, '') ELSE '' END, E'\n') || E'\n', array_agg((e.envelope->>'eventId')::UUID),
                -- The key's only member has no escapes, or the event is not plain. to_json writes a JSONB's text (and a
                -- header of 4 bytes) and does not read it again, as a cast would.
-               array_agg(left(substr(e.key_text, strpos(e.key_text, '": "') + 4), -2)),
-               array_agg(CASE WHEN e.event IS NOT NULL THEN e.json END)
+               array_agg(CASE WHEN e.fits THEN left(substr(e.key_text, strpos(e.key_text, '": "') + 4), -2) END),
+               array_agg(CASE WHEN e.fits THEN e.json END)
           INTO v_plain, v_lines, v_ids, v_keys, v_json
-          FROM (SELECT p.*, p.envelope::TEXT || p.key_text AS line
-                  FROM (SELECT t.event, t.json, t.event->'envelope' AS envelope, t.event->'payload' AS payload,
-                               (t.event->'key')::TEXT AS key_text
-                          -- What is out of all proportion is not plain, and its text is not kept: json_defect.
-                          FROM (SELECT CASE WHEN pg_column_size(u.json) <= 65536 OR pg_column_size(u.event) >= 1536 THEN u.event END AS event, u.json
-                                  FROM (SELECT v.event, CASE WHEN symphony_internal.bulky_json_defect(v.event) IS NULL THEN to_json(v.event) END AS json
-                                          FROM unnest(p_events) v(event) OFFSET 0) u OFFSET 0) t OFFSET 0) p OFFSET 0) e;
-        IF v_plain AND (v_count < c_many OR symphony_internal.are_plain_headers(v_lines)) THEN
+          FROM (SELECT p.*, p.envelope::TEXT || p.key_text AS line,
+                       pg_column_size(p.json) <= CASE WHEN pg_column_size(p.event) < 1536 THEN 65536 ELSE 262144 END + 4 AS fits
+                  FROM (SELECT t.event, t.event->'envelope' AS envelope, t.event->'payload' AS payload, (t.event->'key')::TEXT AS key_text,
+                               to_json(t.event) AS json
+                          FROM unnest(p_events) t(event) WHERE symphony_internal.bulky_json_defect(t.event) IS NULL OFFSET 0) p OFFSET 0) e;
+        IF v_plain AND cardinality(v_ids) = v_count AND (v_count < c_many OR symphony_internal.are_plain_headers(v_lines)) THEN
             v_buckets := ARRAY(SELECT symphony_internal.event_bucket(k) FROM unnest(v_keys) k);
             PERFORM FROM public.event_outbox_buckets b WHERE b.bucket = ANY (v_buckets) ORDER BY b.bucket FOR UPDATE;
             v_positions := ARRAY(SELECT nextval('public.event_outbox_position') FROM generate_series(1, v_count));

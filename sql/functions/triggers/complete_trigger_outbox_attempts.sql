@@ -9,11 +9,12 @@
 -- Why      effects are applied here and nowhere else: a crashed or failed script leaves nothing behind, a retried one
 --          applies once. One item a call where there are effects, so that no two calls lock entries in opposite
 --          orders. An effect that is not right is undone with all others of its item, which then fails. What comes
---          after its reply's deadline applies nothing and is FAILED. What ends is written in sets, the rest one by one.
+--          after its reply's deadline applies nothing and is FAILED. RETRYABLE with p_spends_attempts false says that nobody was
+--          there to take it: no attempt is counted, for a day at most. What ends is written in sets, the rest one by one.
 CREATE OR REPLACE FUNCTION public.complete_trigger_outbox_attempts(
     p_worker_id TEXT, p_ids UUID[], p_lease_tokens UUID[], p_states TEXT[], p_results JSONB[] DEFAULT NULL, p_logs JSONB[] DEFAULT NULL,
     p_effects JSONB[] DEFAULT NULL, p_error_codes TEXT[] DEFAULT NULL, p_error_messages TEXT[] DEFAULT NULL,
-    p_latencies_ms INT[] DEFAULT NULL
+    p_latencies_ms INT[] DEFAULT NULL, p_spends_attempts BOOLEAN[] DEFAULT NULL
 ) RETURNS TABLE (item_no INT, result TEXT, attempt_no INT, state public.outbox_attempt_state, error_code TEXT)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
@@ -39,10 +40,12 @@ BEGIN
     PERFORM symphony_internal.require_outbox_id('p_worker_id', p_worker_id);
     PERFORM symphony_internal.require_read_committed();
     PERFORM symphony_internal.require_same_length(v_count,
-        ARRAY['p_lease_tokens', 'p_states', 'p_results', 'p_logs', 'p_effects', 'p_error_codes', 'p_error_messages', 'p_latencies_ms'],
+        ARRAY['p_lease_tokens', 'p_states', 'p_results', 'p_logs', 'p_effects', 'p_error_codes', 'p_error_messages', 'p_latencies_ms',
+              'p_spends_attempts'],
         ARRAY[cardinality(p_lease_tokens), cardinality(p_states), coalesce(cardinality(p_results), v_count),
               coalesce(cardinality(p_logs), v_count), coalesce(cardinality(p_effects), v_count), coalesce(cardinality(p_error_codes), v_count),
-              coalesce(cardinality(p_error_messages), v_count), coalesce(cardinality(p_latencies_ms), v_count)]);
+              coalesce(cardinality(p_error_messages), v_count), coalesce(cardinality(p_latencies_ms), v_count),
+              coalesce(cardinality(p_spends_attempts), v_count)]);
     PERFORM symphony_internal.require_outbox_bytes(
         pg_column_size(p_states), pg_column_size(p_results), pg_column_size(p_logs), pg_column_size(p_effects),
         pg_column_size(p_error_codes), pg_column_size(p_error_messages));
@@ -59,16 +62,20 @@ BEGIN
     SELECT array_agg(h.item_no), array_agg(h.item), array_agg(CASE WHEN h.late OR h.defect IS NOT NULL OR h.state = 'RETRYABLE' THEN 'FAILED' ELSE h.state END),
            array_agg(CASE WHEN NOT h.late AND h.defect IS NULL THEN h.result END),
            array_agg(CASE WHEN symphony_internal.json_defect(h.logs) IS NULL THEN h.logs END),
-           array_agg(CASE WHEN h.late THEN 'REPLY_DEADLINE' WHEN h.defect IS NOT NULL THEN 'RESULT_REFUSED' ELSE h.error_code END),
+           array_agg(CASE WHEN h.late THEN 'REPLY_DEADLINE' WHEN h.defect IS NOT NULL THEN 'RESULT_REFUSED'
+                          WHEN h.state = 'RETRYABLE' AND h.spends IS FALSE THEN 'GIVEN_UP' ELSE h.error_code END),
            array_agg(CASE WHEN h.late THEN 'the answer came after whoever waited for it had gone: nothing of it was applied'
                           WHEN h.defect IS NOT NULL THEN 'the result ' || h.defect || ': nothing of it was applied'
                           ELSE h.error_message END),
            array_agg(h.latency_ms)
       INTO v_ended, v_items, v_states, v_results, v_logs, v_codes, v_messages, v_times
-      FROM (SELECT t.*, p AS item, coalesce(p.reply_deadline_at < v_now, false) AS late, p.attempt_count + 1 >= p.attempts_max AS last,
+      FROM (SELECT t.*, p AS item, coalesce(p.reply_deadline_at < v_now, false) AS late,
+                   CASE WHEN t.spends IS FALSE
+                        THEN v_now - INTERVAL '1 day' >= (SELECT min(a.completed_at) FROM public.trigger_outbox_attempts a WHERE a.id = p.id)
+                        ELSE p.attempt_count + 1 >= p.attempts_max END AS last,
                    symphony_internal.json_defect(t.result) AS defect
-              FROM unnest(p_ids, p_lease_tokens, p_states, p_results, p_logs, p_error_codes, p_error_messages, p_latencies_ms) WITH ORDINALITY
-                   t(id, lease_token, state, result, logs, error_code, error_message, latency_ms, item_no)
+              FROM unnest(p_ids, p_lease_tokens, p_states, p_results, p_logs, p_error_codes, p_error_messages, p_latencies_ms, p_spends_attempts)
+                   WITH ORDINALITY t(id, lease_token, state, result, logs, error_code, error_message, latency_ms, spends, item_no)
               JOIN public.trigger_outbox_pending p ON p.id = t.id
              WHERE p.claimed_by = p_worker_id AND p.lease_token = t.lease_token AND p.lease_expires_at > v_now
              ORDER BY t.item_no) h
@@ -121,12 +128,12 @@ BEGIN
             state := 'RETRYABLE';
             error_code := p_error_codes[i];
             INSERT INTO public.trigger_outbox_attempts
-                (id, attempt_no, app_id, source_kind, trigger_id, script_id, root_execution_id, state, error_code, error_message, latency_ms,
-                 worker_id, lease_token, claimed_at)
+                (id, attempt_no, app_id, source_kind, trigger_id, script_id, root_execution_id, state, spends_attempt, error_code,
+                 error_message, latency_ms, worker_id, lease_token, claimed_at)
             VALUES (v_item.id, attempt_no, v_item.app_id, v_item.source_kind, v_item.trigger_id, v_item.script_id, v_item.root_execution_id,
-                    state, left(error_code, 255), left(p_error_messages[i], 2000), p_latencies_ms[i], p_worker_id, v_item.lease_token,
+                    state, p_spends_attempts[i] IS NOT FALSE, left(error_code, 255), left(p_error_messages[i], 2000), p_latencies_ms[i], p_worker_id, v_item.lease_token,
                     v_item.claimed_at);
-            PERFORM symphony_internal.reschedule_trigger(v_item);
+            PERFORM symphony_internal.reschedule_trigger(v_item, CASE WHEN p_spends_attempts[i] IS FALSE THEN attempt_no END);
         END IF;
         RETURN NEXT;
     END LOOP;

@@ -82,8 +82,11 @@ impl HttpExecutor {
 
     fn read(&self, reply: &Reply) -> Result<Parts, Outcome> {
         if !(200..300).contains(&reply.status) {
-            let retryable = matches!(reply.status, 408 | 429 | 500..600);
+            let retryable = matches!(reply.status, 408 | 500..600);
             let problem = format!("the URL answered with status {}", reply.status);
+            if matches!(reply.status, 429 | 503) {
+                return Err(Outcome::Away { code: "HTTP_STATUS", message: problem });
+            }
             return Err(failed("HTTP_STATUS", &problem, retryable));
         }
         let bad = |problem: &str| failed("BAD_RESPONSE", problem, false);
@@ -143,6 +146,9 @@ fn in_words(failure: Failure) -> Outcome {
             if error_code == "TIMEOUT" =>
         {
             Outcome::TimedOut
+        }
+        Failure::NotSent { error_code, message } if error_code != "ADDRESS_REFUSED" => {
+            Outcome::Away { code: error_code, message }
         }
         Failure::NotSent { error_code, message } | Failure::Lost { error_code, message } => {
             // The other side is wrong, and will be the next time.

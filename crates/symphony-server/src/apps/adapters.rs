@@ -105,7 +105,13 @@ impl Mailer for Relay {
                 .map_or_else(|_| failed("EMAIL_REFUSED", "unreadable", false), Outcome::Value),
             SendOutcome::Refused { message, .. } => failed("EMAIL_REFUSED", &message, false),
             // Sent again under the same Message-ID: a reader that knows it shows it once.
-            SendOutcome::Again { message, .. } => failed("EMAIL_NOT_SENT", &message, true),
+            // The relay is busy or away, and surely has not taken it.
+            SendOutcome::Again { message, unknown: false } => {
+                Outcome::Away { code: "EMAIL_NOT_SENT", message }
+            }
+            SendOutcome::Again { message, unknown: true } => {
+                failed("EMAIL_NOT_SENT", &message, true)
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use chrono::SecondsFormat;
 use serde::Serialize;
-use symphony::db::{ActAnswer, Auditor, DbError, FoundItem, Known, Operator, SwitchAnswer};
+use symphony::db::{ActAnswer, Auditor, DbError, FoundItem, Known, Operator, Role, SwitchAnswer};
 use symphony::domain::{Act, OutboxId, Resolution, Switch};
 
 use super::event_acts;
@@ -171,7 +171,7 @@ pub(super) async fn as_operator(
     work: impl AsyncFnOnce(Operator) -> Result<ExitCode, Failure>,
 ) -> Result<ExitCode, Failure> {
     let server = Server::open(global).await?;
-    let result = match server.database(1).await {
+    let result = match server.database_as(Role::Auditor).await {
         Ok(database) => work(database.operator()).await,
         Err(failure) => Err(failure),
     };

@@ -17,7 +17,6 @@ use symphony_connect::sources::sqs::{SqsSettings, SqsSource};
 use tokio::sync::watch;
 
 use super::database::wait_for_signal;
-use super::run::with_url;
 use crate::api::Api;
 use crate::cli::{Consume, Global, SourceName};
 use crate::config::{Config, LogFormat};
@@ -40,8 +39,7 @@ pub(super) async fn run(global: &Global, options: Consume) -> Result<ExitCode, F
     let settings = config.consumer.settings()?;
     let forward = Forward::new(&options.to, settings.handler_timeout).map_err(failure)?;
     let source = open(&options, config.consumer.visibility()).await?;
-    let server =
-        if options.inbox { Some(Server::open(&with_url(global, &config)).await?) } else { None };
+    let server = if options.inbox { Some(Server::open(global).await?) } else { None };
     let result = work(&options, &mut config, settings, forward, source, server.as_ref()).await;
     if let Some(server) = server {
         server.close().await?;

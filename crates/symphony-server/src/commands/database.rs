@@ -14,7 +14,7 @@ pub(super) async fn run(global: &Global) -> Result<ExitCode, Failure> {
             "a database URL was given: `symphony database` runs the private PostgreSQL, without one",
         ));
     }
-    let server = Server::open(global).await?;
+    let server = Server::open_or_private(global).await?;
     let result = until_interrupted(global, &server).await;
     server.close().await?;
     result

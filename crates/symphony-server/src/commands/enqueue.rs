@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
-use symphony::db::{Database, Ingest};
+use symphony::db::{Database, Ingest, Role};
 use symphony::domain::{Payload, PaymentRequest};
 
 use crate::cli::{EnqueuePayment, Global};
@@ -23,7 +23,7 @@ pub(super) async fn run(global: &Global, options: &EnqueuePayment) -> Result<Exi
     // Bad input is refused before a server is started for it.
     let single = if options.lines.is_none() { Some(single_request(options)?) } else { None };
     let server = Server::open(global).await?;
-    let result = match server.database(1).await {
+    let result = match server.database_as(Role::Ingest).await {
         Ok(database) => enqueue(global, options, single, &database).await,
         Err(failure) => Err(failure),
     };

@@ -44,7 +44,7 @@ pub(super) async fn run(global: &Global, options: &EnqueueEvent) -> Result<ExitC
         return report.refuse(global, first);
     }
     let server = Server::open(global).await?;
-    let result = match server.database(1).await {
+    let result = match server.database_as(Role::Ingest).await {
         Ok(database) => enqueue(global, first, source, &database, &mut report).await,
         Err(failure) => Err(failure),
     };
@@ -117,7 +117,7 @@ async fn try_to_write(
         let (batch, others) = rest.split_at(together(rest));
         rest = others;
         let events: Vec<&RawValue> = batch.iter().map(|entry| entry.event.body()).collect();
-        answers.extend(Ingest::enqueue_events(transaction.connection(), &events).await?);
+        answers.extend(Ingest::enqueue_events(&mut transaction, &events).await?);
         progress.more(events.len());
     }
     if answers.iter().all(|answer| answer.error_code.is_none()) {

@@ -4,7 +4,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::json;
-use sqlx::Connection as _;
 use symphony::db::migrate::{self, Options, Report, State};
 
 use crate::cli::{Global, Migrate};
@@ -23,10 +22,9 @@ pub(super) async fn run(global: &Global, options: &Migrate) -> Result<ExitCode, 
 }
 
 async fn on(global: &Global, options: &Migrate, server: &Server) -> Result<ExitCode, Failure> {
-    let mut connection = server.connect().await?;
     if options.check {
-        let (state, differences) = migrate::check(&mut connection).await?;
-        connection.close().await?;
+        let (state, differences) =
+            server.look(async |connection| Ok(migrate::check(connection).await?)).await?;
         if global.json {
             output::json(&json!({ "state": state, "differences": differences }))?;
         } else {
@@ -37,7 +35,6 @@ async fn on(global: &Global, options: &Migrate, server: &Server) -> Result<ExitC
         }
         return Ok(if state == State::UpToDate { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    connection.close().await?;
     let report = migrate::migrate(
         server.options(),
         Options {

@@ -7,7 +7,7 @@ use sqlx::postgres::PgConnectOptions;
 use crate::api::Api;
 use crate::cli::{Global, Run};
 use crate::config::Config;
-use crate::output::Failure;
+use crate::output::{self, Failure};
 use crate::server::Server;
 use crate::worker::{Plan, Workers};
 use crate::{kill_points, telemetry};
@@ -18,7 +18,7 @@ pub(super) async fn run(global: &Global, options: &Run) -> Result<ExitCode, Fail
     // Everything that can be wrong with the settings is said before anything is started.
     let plan = Plan::new(&config, &options.lanes, &options.rails)?;
     let points = kill_points::from_environment()?;
-    let server = Server::open(&with_url(global, &config)).await?;
+    let server = Server::open(global).await?;
     let result = async {
         let database = server.worker_database(&config.database).await?;
         let listen = listen_options(&config, &server)?;
@@ -34,6 +34,7 @@ pub(super) async fn run(global: &Global, options: &Run) -> Result<ExitCode, Fail
             worker_id = workers.ids(),
             lanes,
             rails,
+            database = output::asked().map(output::Asked::text),
             address = api.as_ref().map(|api| api.address().to_string()),
             version = env!("CARGO_PKG_VERSION"),
             "working"
@@ -47,15 +48,13 @@ pub(super) async fn run(global: &Global, options: &Run) -> Result<ExitCode, Fail
         let broken = tokio::select! {
             result = super::database::wait_for_signal() => {
                 result?;
-                false
+                None
             }
-            () = end_of_input(), if options.until_input_ends => false,
-            () = workers.broken() => true,
+            () = end_of_input(), if options.until_input_ends => None,
+            why = workers.broken() => Some(broken(why)),
         };
-        match stop(workers, api).await {
-            Ok(_) if broken => Err(self::broken()),
-            stopped => stopped,
-        }
+        let stopped = stop(workers, api).await;
+        broken.map_or(stopped, Err)
     }
     .await;
     server.close().await?;
@@ -63,8 +62,9 @@ pub(super) async fn run(global: &Global, options: &Run) -> Result<ExitCode, Fail
 }
 
 /// A worker that is half dead ends as a whole, so that whoever watches over it starts another.
-pub(super) fn broken() -> Failure {
-    Failure::new("a task of the worker died, as the log says: start another worker")
+pub(super) fn broken(why: Option<String>) -> Failure {
+    let died = || "a task of the worker died, as the log says: start another worker".to_owned();
+    Failure::new(why.unwrap_or_else(died))
 }
 
 /// Until standard input ends. A thread of its own, which may go on reading when the process ends.
@@ -100,13 +100,6 @@ pub(super) async fn stop(workers: Workers, api: Option<Api>) -> Result<ExitCode,
     }
     tracing::info!("stopped");
     Ok(ExitCode::SUCCESS)
-}
-
-/// The flags win over the file.
-pub(super) fn with_url(global: &Global, config: &Config) -> Global {
-    let mut global = global.clone();
-    global.database_url = global.database_url.or_else(|| config.database.url.clone());
-    global
 }
 
 /// Where to LISTEN: the direct connection, if one is configured.

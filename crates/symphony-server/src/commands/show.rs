@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
-use symphony::db::{Database, EventLife, EventRow, ItemLife};
+use symphony::db::{Database, EventLife, EventRow, ItemLife, Role};
 use symphony::event::Event;
 use uuid::Uuid;
 
@@ -15,7 +15,7 @@ use crate::server::Server;
 
 pub(super) async fn run(global: &Global, id: &str) -> Result<ExitCode, Failure> {
     let server = Server::open(global).await?;
-    let result = match server.database(1).await {
+    let result = match server.database_as(Role::Auditor).await {
         Ok(database) => show(global, id, &database).await,
         Err(failure) => Err(failure),
     };

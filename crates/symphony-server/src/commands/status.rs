@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use symphony::db::{Auditor, LaneStatus};
+use symphony::db::{Auditor, LaneStatus, Role};
 
 use crate::cli::Global;
 use crate::output::{self, Failure};
@@ -13,7 +13,7 @@ const REFRESH: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(global: &Global, watch: bool) -> Result<ExitCode, Failure> {
     let server = Server::open(global).await?;
-    let result = match server.database(1).await {
+    let result = match server.database_as(Role::Auditor).await {
         Ok(database) => show(global, watch, &database.auditor()).await,
         Err(failure) => Err(failure),
     };
@@ -30,7 +30,7 @@ async fn show(global: &Global, watch: bool, auditor: &Auditor) -> Result<ExitCod
             // Home and clear, so that the table stays in place.
             output::print(&format!(
                 "{}{}",
-                if watch { "\x1b[H\x1b[2J" } else { "" },
+                if watch { format!("\x1b[H\x1b[2J{}\n", whose()) } else { String::new() },
                 render(&lanes)
             ))?;
         }
@@ -45,6 +45,11 @@ async fn show(global: &Global, watch: bool, auditor: &Auditor) -> Result<ExitCod
             () = tokio::time::sleep(REFRESH) => {}
         }
     }
+}
+
+/// Said again with each refresh, which clears the screen.
+fn whose() -> String {
+    output::asked().map(output::Asked::text).unwrap_or_default()
 }
 
 fn render(lanes: &[LaneStatus]) -> String {

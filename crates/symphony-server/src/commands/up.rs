@@ -16,7 +16,7 @@ use symphony_connect::sandbox::{self, Sandbox};
 use super::alone::Alone;
 use super::database::wait_for_signal;
 use super::mail_catcher::{CaughtMail, MailCatcher};
-use super::run::{listen_options, stop, with_url};
+use super::run::{listen_options, stop};
 use crate::api::Api;
 use crate::cli::{Global, Up};
 use crate::config::{BusSection, Config, LogLevel, RailSection};
@@ -41,10 +41,9 @@ pub(super) async fn run(global: &Global, options: &Up) -> Result<ExitCode, Failu
     }
     telemetry::start(&config.log);
     let points = kill_points::from_environment()?;
-    let global = with_url(global, &config);
-    let server = Server::open(&global).await?;
+    let server = Server::open_or_private(global).await?;
     let result = async {
-        let folder = data_folder(&global, &server)?;
+        let folder = data_folder(global, &server)?;
         // Held until the end.
         let _alone = Alone::on(&folder, "up.lock", "symphony is up")?;
         let database = server.worker_database(&config.database).await?;
@@ -77,7 +76,7 @@ pub(super) async fn run(global: &Global, options: &Up) -> Result<ExitCode, Failu
         };
         let workers = plan.start(&config, &database, listen, points).await?;
         let scene = Scene {
-            global: &global,
+            global,
             server: &server,
             api: api.as_ref(),
             sandbox: sandbox.as_ref(),
@@ -91,14 +90,12 @@ pub(super) async fn run(global: &Global, options: &Up) -> Result<ExitCode, Failu
         let broken = tokio::select! {
             result = wait_for_signal() => {
                 result?;
-                false
+                None
             }
-            () = workers.broken() => true,
+            why = workers.broken() => Some(super::run::broken(why)),
         };
-        let stopped = match stop(workers, api).await {
-            Ok(_) if broken => Err(super::run::broken()),
-            stopped => stopped,
-        };
+        let stopped = stop(workers, api).await;
+        let stopped = broken.map_or(stopped, Err);
         if let Some((receiver, _)) = receiver {
             receiver.stop().await;
         }
@@ -207,6 +204,7 @@ impl Scene<'_> {
     fn announce(&self) -> Result<(), Failure> {
         if self.global.json {
             let document = json!({
+                "database": self.server.asked().document(),
                 "api": self.api.map(|api| format!("http://{}", api.address())),
                 "sandbox": self.sandbox.map(|sandbox| format!("http://{}", sandbox.address())),
                 "record": self.sandbox.map(Sandbox::record_path),
@@ -306,7 +304,7 @@ impl Scene<'_> {
                 );
             }
             None => {
-                line("database", "yours; the other commands need the same DATABASE_URL".to_owned());
+                line("database", format!("yours: {}", self.server.asked().text()));
             }
         }
         text.push_str("\nCtrl-C stops it: what is in flight may end, nothing is lost.\n");
@@ -323,6 +321,10 @@ impl Scene<'_> {
                 || self.global.data_folder.as_ref().is_none_or(|folder| {
                     *folder == private_postgres::Settings::default_data_folder()
                 });
-        if usual { name } else { format!("{name} --data-folder {}", self.folder.display()) }
+        match (self.server.private(), usual) {
+            (None, _) => name,
+            (Some(_), true) => format!("{name} --private"),
+            (Some(_), false) => format!("{name} --private --data-folder {}", self.folder.display()),
+        }
     }
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
+use symphony::db::Pooler;
 use symphony::engine::EngineSettings;
 use symphony::engine::gate::BreakerSettings;
 use toml::{Table, Value};
@@ -66,6 +67,8 @@ pub struct DatabaseSection {
     pub listen_url: Option<String>,
     /// The most connections one process opens, LISTEN not counted.
     pub connections_max: u32,
+    /// What stands between here and the server.
+    pub pooler: PoolerSetting,
     /// No SET LOCAL ROLE is needed.
     pub login_has_role: bool,
     /// Where the witness file is kept.
@@ -79,6 +82,28 @@ impl DatabaseSection {
             "off" => None,
             "auto" => Some(Settings::default_data_folder().join("witness")),
             folder => Some(PathBuf::from(folder)),
+        }
+    }
+}
+
+/// `database.pooler`.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PoolerSetting {
+    /// Found out with each connection.
+    Detect,
+    /// None.
+    None,
+    /// A transaction pooler.
+    Transaction,
+}
+
+impl From<PoolerSetting> for Pooler {
+    fn from(setting: PoolerSetting) -> Self {
+        match setting {
+            PoolerSetting::Detect => Self::Detect,
+            PoolerSetting::None => Self::None,
+            PoolerSetting::Transaction => Self::Transaction,
         }
     }
 }
@@ -105,6 +130,7 @@ pub struct WorkerSection {
     repair_ms: (u64, u64),
     gather_ms: u64,
     shutdown_seconds: u64,
+    refused_seconds_max: u64,
 }
 
 impl WorkerSection {
@@ -120,6 +146,7 @@ impl WorkerSection {
             repair: span(self.repair_ms),
             gather: Duration::from_millis(self.gather_ms),
             shutdown: Duration::from_secs(self.shutdown_seconds),
+            refused_max: Duration::from_secs(self.refused_seconds_max),
         }
     }
 }

@@ -122,9 +122,8 @@ impl Apply for InboxApply {
             let mut transaction =
                 self.inbox.begin(self.acts_as, self.timeout + REST_MARGIN).await?;
             let key = self.handler.dedupe_key(received);
-            let connection = transaction.connection();
             let event_id = received.event.event_id();
-            if !Inbox::record(connection, &self.consumer, event_id, key.as_deref()).await? {
+            if !Inbox::record(&mut transaction, &self.consumer, event_id, key.as_deref()).await? {
                 transaction.rollback().await?;
                 return Ok(None);
             }

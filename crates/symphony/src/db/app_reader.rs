@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::{Auditor, DbError};
+use super::{Auditor, DbError, Role};
 
 /// One part of an app, as it stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, sqlx::FromRow)]
@@ -41,7 +41,7 @@ pub struct ExecutionAttemptRow {
 impl Auditor {
     /// The parts of an app, in order; none if there is no such app.
     pub async fn app_parts(&self, app: &str) -> Result<Vec<AppPart>, DbError> {
-        let mut transaction = self.database.begin(self.role).await?;
+        let mut transaction = self.database.begin(Role::Auditor).await?;
         Ok(sqlx::query_as(
             "SELECT x.kind, x.name, x.version, x.stands_as FROM public.apps a CROSS JOIN LATERAL ( \
                  SELECT 1 AS place, 'script' AS kind, s.name, max(s.version) AS version, max(s.version)::text AS stands_as \
@@ -55,19 +55,19 @@ impl Auditor {
               WHERE a.name = $1 ORDER BY x.place, x.name",
         )
         .bind(app)
-        .fetch_all(transaction.connection())
+        .fetch_all(&mut transaction)
         .await?)
     }
 
     /// The outcomes of an execution so far, in order.
     pub async fn execution_attempts(&self, id: Uuid) -> Result<Vec<ExecutionAttemptRow>, DbError> {
-        let mut transaction = self.database.begin(self.role).await?;
+        let mut transaction = self.database.begin(Role::Auditor).await?;
         Ok(sqlx::query_as(
             "SELECT attempt_no, state::text AS state, error_code, error_message, latency_ms, worker_id, completed_at \
                FROM public.trigger_outbox_attempts WHERE id = $1 ORDER BY attempt_no",
         )
         .bind(id)
-        .fetch_all(transaction.connection())
+        .fetch_all(&mut transaction)
         .await?)
     }
 }

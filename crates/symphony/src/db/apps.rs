@@ -3,11 +3,10 @@
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use sqlx::PgConnection;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::{Auditor, DbError, Executor, Ingest, Operator, calls};
+use super::{Auditor, DbError, Executor, Ingest, Operator, Role, Session, calls};
 use crate::domain::Act;
 
 /// What to fire.
@@ -230,9 +229,10 @@ const EXECUTIONS: &str = "\
 impl Ingest {
     /// Fire one route or trigger inside the caller's own transaction.
     pub async fn fire(
-        connection: &mut PgConnection,
+        connection: impl Into<Session<'_>>,
         firing: &Firing<'_>,
     ) -> Result<Fired, DbError> {
+        let session: Session<'_> = connection.into();
         Ok(sqlx::query_as(calls::ENQUEUE_TRIGGER.sql)
             .bind(firing.app)
             .bind(firing.source_kind)
@@ -241,7 +241,7 @@ impl Ingest {
             .bind(firing.origin_principal)
             .bind(firing.reply.map(|(name, _)| name))
             .bind(firing.reply.map(|(_, wait_ms)| wait_ms))
-            .fetch_one(connection)
+            .fetch_one(session)
             .await?)
     }
 
@@ -275,67 +275,71 @@ impl Ingest {
 
     /// Write an entry of an app inside the caller's own transaction; answers its version.
     pub async fn kv_set(
-        connection: &mut PgConnection,
+        connection: impl Into<Session<'_>>,
         app: &str,
         key: &str,
         value: &RawValue,
         principal: Option<Uuid>,
     ) -> Result<i64, DbError> {
+        let session: Session<'_> = connection.into();
         Ok(sqlx::query_scalar(calls::KV_SET.sql)
             .bind(app)
             .bind(key)
             .bind(Json(value))
             .bind(principal)
-            .fetch_one(connection)
+            .fetch_one(session)
             .await?)
     }
 
     /// Remove an entry of an app inside the caller's own transaction; answers whether there was one.
     pub async fn kv_delete(
-        connection: &mut PgConnection,
+        connection: impl Into<Session<'_>>,
         app: &str,
         key: &str,
         principal: Option<Uuid>,
     ) -> Result<bool, DbError> {
+        let session: Session<'_> = connection.into();
         Ok(sqlx::query_scalar(calls::KV_DELETE.sql)
             .bind(app)
             .bind(key)
             .bind(principal)
-            .fetch_one(connection)
+            .fetch_one(session)
             .await?)
     }
 
     /// A message for every subscriber, inside the caller's own transaction; answers how many.
     pub async fn publish_topic(
-        connection: &mut PgConnection,
+        connection: impl Into<Session<'_>>,
         app: &str,
         topic: &str,
         message: &RawValue,
         principal: Option<Uuid>,
     ) -> Result<i32, DbError> {
+        let session: Session<'_> = connection.into();
         Ok(sqlx::query_scalar(calls::PUBLISH_TOPIC.sql)
             .bind(app)
             .bind(topic)
             .bind(Json(message))
             .bind(principal)
-            .fetch_one(connection)
+            .fetch_one(session)
             .await?)
     }
 
     /// A message for one consumer, inside the caller's own transaction; answers whether there is one already.
     pub async fn send_to_queue(
-        connection: &mut PgConnection,
+        connection: impl Into<Session<'_>>,
         app: &str,
         queue: &str,
         message: &RawValue,
         principal: Option<Uuid>,
     ) -> Result<bool, DbError> {
+        let session: Session<'_> = connection.into();
         Ok(sqlx::query_scalar(calls::SEND_TO_QUEUE.sql)
             .bind(app)
             .bind(queue)
             .bind(Json(message))
             .bind(principal)
-            .fetch_one(connection)
+            .fetch_one(session)
             .await?)
     }
 
@@ -450,7 +454,7 @@ impl Operator {
 impl Auditor {
     /// Every app at a glance.
     pub async fn apps(&self) -> Result<Vec<AppRow>, DbError> {
-        let mut transaction = self.database.begin(self.role).await?;
+        let mut transaction = self.database.begin(Role::Auditor).await?;
         Ok(sqlx::query_as(
             "SELECT a.id, a.name, a.paused, a.created_at, \
                     (SELECT count(DISTINCT s.name) FROM public.scripts s WHERE s.app_id = a.id) AS scripts, \
@@ -459,17 +463,17 @@ impl Auditor {
                     (SELECT count(*) FROM public.trigger_outbox_pending p WHERE p.app_id = a.id) AS pending \
                FROM public.apps a ORDER BY a.name",
         )
-        .fetch_all(transaction.connection())
+        .fetch_all(&mut transaction)
         .await?)
     }
 
     /// One execution, ended or not.
     pub async fn execution(&self, id: Uuid) -> Result<Option<ExecutionRow>, DbError> {
-        let mut transaction = self.database.begin(self.role).await?;
+        let mut transaction = self.database.begin(Role::Auditor).await?;
         let sql = format!("SELECT * FROM ({EXECUTIONS}) x WHERE x.id = $1");
         Ok(sqlx::query_as(sqlx::AssertSqlSafe(sql))
             .bind(id)
-            .fetch_optional(transaction.connection())
+            .fetch_optional(&mut transaction)
             .await?)
     }
 
@@ -480,7 +484,7 @@ impl Auditor {
         state: Option<&str>,
         limit: i64,
     ) -> Result<Vec<ExecutionRow>, DbError> {
-        let mut transaction = self.database.begin(self.role).await?;
+        let mut transaction = self.database.begin(Role::Auditor).await?;
         let sql = format!(
             "SELECT * FROM ({EXECUTIONS}) x WHERE ($1::text IS NULL OR x.app_name = $1) \
                 AND ($2::text IS NULL OR x.state = $2) ORDER BY x.created_at DESC, x.id DESC LIMIT $3"
@@ -489,19 +493,16 @@ impl Auditor {
             .bind(app)
             .bind(state)
             .bind(limit)
-            .fetch_all(transaction.connection())
+            .fetch_all(&mut transaction)
             .await?)
     }
 
     /// All executions of a tree, in the order they were written.
     pub async fn execution_tree(&self, root: Uuid) -> Result<Vec<ExecutionRow>, DbError> {
-        let mut transaction = self.database.begin(self.role).await?;
+        let mut transaction = self.database.begin(Role::Auditor).await?;
         let sql = format!(
             "SELECT * FROM ({EXECUTIONS}) x WHERE x.root_execution_id = $1 ORDER BY x.created_at, x.id"
         );
-        Ok(sqlx::query_as(sqlx::AssertSqlSafe(sql))
-            .bind(root)
-            .fetch_all(transaction.connection())
-            .await?)
+        Ok(sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(root).fetch_all(&mut transaction).await?)
     }
 }

@@ -13,7 +13,6 @@ use crate::domain::{AttemptState, LeaseToken, OutboxId, RailKey};
 #[derive(Debug, Clone)]
 pub struct Auditor {
     pub(super) database: Database,
-    pub(super) role: Role,
 }
 
 /// One lane at a glance.
@@ -234,68 +233,68 @@ pub struct WaitingItem {
     pub late_yes: bool,
 }
 
+impl Database {
+    /// Which lanes are paused: every role may know, so that nobody acts on a database that is not the one they mean.
+    pub async fn lane_states(&self, role: Role) -> Result<Vec<(String, bool)>, DbError> {
+        let mut transaction = self.begin(role).await?;
+        let sql = "SELECT lane, paused FROM public.outbox_lane_states ORDER BY place";
+        Ok(sqlx::query_as(sql).fetch_all(&mut transaction).await?)
+    }
+}
+
 impl Auditor {
-    pub(super) fn new(database: Database, role: Role) -> Self {
-        Self { database, role }
+    pub(super) fn new(database: Database) -> Self {
+        Self { database }
     }
 
     /// Every lane at a glance.
     pub async fn status(&self) -> Result<Vec<LaneStatus>, DbError> {
-        let mut transaction = self.database.begin(self.role).await?;
-        Ok(sqlx::query_as(
-            "SELECT lane, pending, due_unleased_count, leased_count, expired_lease_count, parked_count, \
-                    scheduled_count, waiting_count, oldest_pending_age_seconds, dlq_count, paused, incident_count \
-               FROM public.supervisor_outbox_status \
-              ORDER BY array_position(ARRAY['payments', 'events', 'triggers'], lane)",
-        )
-        .fetch_all(transaction.connection())
-        .await?)
+        let mut transaction = self.database.begin(Role::Auditor).await?;
+        Ok(sqlx::query_as(calls::FIGURES.sql).fetch_all(&mut transaction).await?)
     }
 
     /// The contradictions nobody has closed, oldest first.
     pub async fn incidents(&self, limit: i64) -> Result<Vec<Incident>, DbError> {
-        let mut transaction = self.database.begin(self.role).await?;
+        let mut transaction = self.database.begin(Role::Auditor).await?;
         Ok(sqlx::query_as(
             "SELECT lane, incident_no, item_id, opened_at, worker_id, recorded_state::text, recorded_reference, late_state, late_reference \
                FROM public.outbox_incidents ORDER BY opened_at, incident_no LIMIT $1",
         )
         .bind(limit)
-        .fetch_all(transaction.connection())
+        .fetch_all(&mut transaction)
         .await?)
     }
 
     /// The key a rail gets with an item.
     pub async fn rail_key(&self, item: OutboxId) -> Result<RailKey, DbError> {
-        let mut transaction = self.database.begin(self.role).await?;
-        let key: Option<RailKey> = sqlx::query_scalar(calls::RAIL_KEY.sql)
-            .bind(item)
-            .fetch_one(transaction.connection())
-            .await?;
+        let mut transaction = self.database.begin(Role::Auditor).await?;
+        let key: Option<RailKey> =
+            sqlx::query_scalar(calls::RAIL_KEY.sql).bind(item).fetch_one(&mut transaction).await?;
         key.ok_or_else(|| DbError::NoSuchItem { message: format!("there is no item {item}") })
     }
 
     /// The server on record and the one that answers.
     pub async fn server(&self) -> Result<ServerRecord, DbError> {
-        let mut transaction = self.database.begin(self.role).await?;
-        Ok(sqlx::query_as(SERVER_RECORD).fetch_one(transaction.connection()).await?)
+        let mut transaction = self.database.begin(Role::Auditor).await?;
+        Ok(sqlx::query_as(SERVER_RECORD).fetch_one(&mut transaction).await?)
     }
 
     /// The items an outbox id, instruction id or rail's key names, oldest first. At most a hundred. A rail's key is looked
     /// for only if nothing else has that name: that reads everything.
     pub async fn find(&self, id: &str) -> Result<Vec<OutboxId>, DbError> {
-        let mut transaction = self.database.begin(self.role).await?;
+        let mut transaction = self.database.begin(Role::Auditor).await?;
         let found: Vec<OutboxId> = sqlx::query_scalar(
             "SELECT outbox_id FROM public.payment_outbox_instructions \
               WHERE outbox_id = $1 OR instruction_id = $2 ORDER BY created_at, outbox_id LIMIT 100",
         )
         .bind(id.parse::<Uuid>().ok())
         .bind(id)
-        .fetch_all(transaction.connection())
+        .fetch_all(&mut transaction)
         .await?;
         match id.parse::<Uuid>() {
             Ok(key) if found.is_empty() => Ok(sqlx::query_scalar(calls::BY_RAIL_KEY.sql)
                 .bind(key)
-                .fetch_all(transaction.connection())
+                .fetch_all(&mut transaction)
                 .await?),
             _ => Ok(found),
         }
@@ -303,7 +302,7 @@ impl Auditor {
 
     /// The same with what an act's reader wants to know of each.
     pub async fn find_items(&self, id: &str) -> Result<Vec<FoundItem>, DbError> {
-        let mut transaction = self.database.begin(self.role).await?;
+        let mut transaction = self.database.begin(Role::Auditor).await?;
         Ok(sqlx::query_as(
             "SELECT i.outbox_id, i.instruction_id, i.participant_id, i.rail_type, \
                     coalesce(live.state, \
@@ -317,13 +316,13 @@ impl Auditor {
         )
         .bind(id.parse::<Uuid>().ok())
         .bind(id)
-        .fetch_all(transaction.connection())
+        .fetch_all(&mut transaction)
         .await?)
     }
 
     /// What waits for a person.
     pub async fn waiting(&self, query: WaitingQuery<'_>) -> Result<Vec<WaitingItem>, DbError> {
-        let mut transaction = self.database.begin(self.role).await?;
+        let mut transaction = self.database.begin(Role::Auditor).await?;
         // Parked items from the table itself: through the view every pending item's ledger would be looked up.
         Ok(sqlx::query_as(
             "WITH parked AS ( \
@@ -354,28 +353,28 @@ impl Auditor {
         .bind(query.failed)
         .bind(query.rail_type)
         .bind(query.limit)
-        .fetch_all(transaction.connection())
+        .fetch_all(&mut transaction)
         .await?)
     }
 
     /// What the database knows of one rail, or of all. A rail without a row here has the defaults.
     pub async fn rails(&self, rail_type: Option<&str>) -> Result<Vec<RailSettings>, DbError> {
-        let mut transaction = self.database.begin(self.role).await?;
+        let mut transaction = self.database.begin(Role::Auditor).await?;
         Ok(sqlx::query_as(
             "SELECT rail_type, fifo, on_failed, marks_sending, paused, give_up_after_seconds FROM public.payment_outbox_rails \
               WHERE $1 IS NULL OR rail_type = $1 ORDER BY rail_type",
         )
         .bind(rail_type)
-        .fetch_all(transaction.connection())
+        .fetch_all(&mut transaction)
         .await?)
     }
 
     /// The life of one item, or `None` if there is no such item.
     pub async fn life(&self, item: OutboxId) -> Result<Option<ItemLife>, DbError> {
-        let mut transaction = self.database.begin(self.role).await?;
+        let mut transaction = self.database.begin(Role::Auditor).await?;
         // One snapshot for all of it: otherwise an item that ends between two reads would seem to have vanished.
         sqlx::query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            .execute(transaction.connection())
+            .execute(&mut transaction)
             .await?;
         let Some(instruction) = sqlx::query_as::<_, InstructionRow>(
             "SELECT outbox_id, instruction_id, idempotency_key, participant_id, sequence_id, rail_type, payload, \
@@ -383,7 +382,7 @@ impl Auditor {
                FROM public.payment_outbox_instructions WHERE outbox_id = $1",
         )
         .bind(item)
-        .fetch_optional(transaction.connection())
+        .fetch_optional(&mut transaction)
         .await?
         else {
             return Ok(None);
@@ -393,22 +392,22 @@ impl Auditor {
                FROM public.outbox_operational_status WHERE outbox_id = $1",
         )
         .bind(item)
-        .fetch_optional(transaction.connection())
+        .fetch_optional(&mut transaction)
         .await?;
         let attempts: Vec<AttemptRow> = sqlx::query_as(
-            "SELECT attempt_no, state, outcome_unknown, claimed_at, completed_at, rail_reference, rail_code, \
+            "SELECT attempt_no, state::text, outcome_unknown, claimed_at, completed_at, rail_reference, rail_code, \
                     error_code, error_message, latency_ms, worker_id, lease_token \
                FROM public.payment_outbox_attempts WHERE outbox_id = $1 ORDER BY attempt_no",
         )
         .bind(item)
-        .fetch_all(transaction.connection())
+        .fetch_all(&mut transaction)
         .await?;
         let events: Vec<EventRow> = sqlx::query_as(
             "SELECT event_no, event_type, worker_id, actor, approver, session_role, reason, details, created_at \
                FROM public.payment_outbox_events WHERE outbox_id = $1 ORDER BY event_no",
         )
         .bind(item)
-        .fetch_all(transaction.connection())
+        .fetch_all(&mut transaction)
         .await?;
         let state = match (
             &live,
@@ -458,7 +457,7 @@ impl LedgerFigures {
 impl Auditor {
     /// Count the whole ledger. Reads all of it.
     pub async fn figures(&self) -> Result<LedgerFigures, DbError> {
-        let mut transaction = self.database.begin(self.role).await?;
+        let mut transaction = self.database.begin(Role::Auditor).await?;
         Ok(sqlx::query_as(
             "SELECT (SELECT count(*) FROM public.payment_outbox_instructions) AS instructions, \
                     (SELECT count(*) FROM public.payment_outbox_attempts WHERE state = 'DISPATCHED') AS dispatched, \
@@ -473,7 +472,7 @@ impl Auditor {
                         AND NOT EXISTS (SELECT FROM public.payment_outbox_pending p WHERE p.outbox_id = i.outbox_id)) AS lost, \
                     (SELECT count(*) FROM public.participant_sequence_gaps) AS gaps",
         )
-        .fetch_one(transaction.connection())
+        .fetch_one(&mut transaction)
         .await?)
     }
 }

@@ -41,7 +41,7 @@ calls! {
     COMPLETE = "complete_outbox_attempt"
         ("p_outbox_id uuid, p_lease_token uuid, p_worker_id text, p_state anycompatible, p_rail_reference text DEFAULT NULL::text, p_rail_code text DEFAULT NULL::text, p_error_code text DEFAULT NULL::text, p_error_message text DEFAULT NULL::text, p_latency_ms integer DEFAULT NULL::integer, p_retry_delay_seconds integer DEFAULT NULL::integer, p_unknown boolean DEFAULT false, p_spends_attempt boolean DEFAULT true, p_asked_only boolean DEFAULT false, p_retry_after_seconds integer DEFAULT NULL::integer")
         -> "TABLE(attempt_no integer, state outbox_attempt_state, parked boolean)",
-        "SELECT * FROM public.complete_outbox_attempt(p_outbox_id => $1, p_lease_token => $2, p_worker_id => $3, p_state => $4, p_rail_reference => $5, p_rail_code => $6, p_error_code => $7, p_error_message => $8, p_latency_ms => $9, p_retry_delay_seconds => $10, p_unknown => $11, p_spends_attempt => $12, p_asked_only => $13, p_retry_after_seconds => $14)";
+        "SELECT attempt_no, state::text, parked FROM public.complete_outbox_attempt(p_outbox_id => $1, p_lease_token => $2, p_worker_id => $3, p_state => $4, p_rail_reference => $5, p_rail_code => $6, p_error_code => $7, p_error_message => $8, p_latency_ms => $9, p_retry_delay_seconds => $10, p_unknown => $11, p_spends_attempt => $12, p_asked_only => $13, p_retry_after_seconds => $14)";
     COMPLETE_BATCH = "complete_outbox_attempts"
         ("p_worker_id text, p_outbox_ids uuid[], p_lease_tokens uuid[], p_states text[], p_rail_references text[] DEFAULT NULL::text[], p_rail_codes text[] DEFAULT NULL::text[], p_error_codes text[] DEFAULT NULL::text[], p_error_messages text[] DEFAULT NULL::text[], p_latencies_ms integer[] DEFAULT NULL::integer[], p_retry_delays_seconds integer[] DEFAULT NULL::integer[], p_unknowns boolean[] DEFAULT NULL::boolean[], p_spends_attempts boolean[] DEFAULT NULL::boolean[], p_asked_only boolean[] DEFAULT NULL::boolean[], p_retry_afters_seconds integer[] DEFAULT NULL::integer[]")
         -> "TABLE(item_no integer, outbox_id uuid, result text, attempt_no integer, state outbox_attempt_state, parked boolean)",
@@ -49,7 +49,7 @@ calls! {
     PARK_UNKNOWN = "park_unknown_outbox"
         ("p_outbox_id uuid, p_lease_token uuid, p_worker_id text, p_rail_reference text DEFAULT NULL::text, p_rail_code text DEFAULT NULL::text, p_error_code text DEFAULT NULL::text, p_error_message text DEFAULT NULL::text, p_latency_ms integer DEFAULT NULL::integer, p_asked_only boolean DEFAULT false")
         -> "TABLE(attempt_no integer, state outbox_attempt_state, parked boolean)",
-        "SELECT * FROM public.park_unknown_outbox(p_outbox_id => $1, p_lease_token => $2, p_worker_id => $3, p_rail_reference => $4, p_rail_code => $5, p_error_code => $6, p_error_message => $7, p_latency_ms => $8, p_asked_only => $9)";
+        "SELECT attempt_no, state::text, parked FROM public.park_unknown_outbox(p_outbox_id => $1, p_lease_token => $2, p_worker_id => $3, p_rail_reference => $4, p_rail_code => $5, p_error_code => $6, p_error_message => $7, p_latency_ms => $8, p_asked_only => $9)";
     RENEW = "renew_outbox_leases"
         ("p_worker_id text, p_outbox_ids uuid[], p_lease_tokens uuid[], p_lease_seconds integer")
         -> "TABLE(outbox_id uuid, renewed boolean, lease_expires_at timestamp with time zone)",
@@ -222,6 +222,10 @@ calls! {
         ("p_consumer text, p_older_than_seconds bigint, p_batch_size integer")
         -> "bigint",
         "SELECT public.retire_event_inbox(p_consumer => $1, p_older_than_seconds => $2, p_batch_size => $3)";
+    FIGURES = "outbox_figures"
+        ("")
+        -> "TABLE(lane text, pending bigint, due_unleased_count bigint, leased_count bigint, expired_lease_count bigint, parked_count bigint, scheduled_count bigint, waiting_count bigint, oldest_pending_age_seconds bigint, dlq_count bigint, paused boolean, incident_count bigint)",
+        "SELECT * FROM public.outbox_figures() ORDER BY array_position(ARRAY['payments', 'events', 'triggers'], lane)";
     LEAD_HINTS = "lead_outbox_hints"
         ("p_group text, p_worker_id text, p_lease_seconds integer")
         -> "boolean",
@@ -231,9 +235,9 @@ calls! {
         -> "TABLE(id uuid, lease_token uuid, app_id uuid, source_kind text, trigger_id uuid, script_id uuid, reply_to uuid, payload jsonb, origin_principal uuid, principal uuid, trigger_depth integer, root_execution_id uuid, attempt_count integer, next_attempt_at timestamp with time zone, created_at timestamp with time zone)",
         "SELECT * FROM public.claim_trigger_outbox_batch(p_batch_size => $1, p_worker_id => $2, p_lease_seconds => $3, p_app_items_max => $4, p_apps => $5, p_apps_held => $6)";
     COMPLETE_TRIGGERS = "complete_trigger_outbox_attempts"
-        ("p_worker_id text, p_ids uuid[], p_lease_tokens uuid[], p_states text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_logs jsonb[] DEFAULT NULL::jsonb[], p_effects jsonb[] DEFAULT NULL::jsonb[], p_error_codes text[] DEFAULT NULL::text[], p_error_messages text[] DEFAULT NULL::text[], p_latencies_ms integer[] DEFAULT NULL::integer[]")
+        ("p_worker_id text, p_ids uuid[], p_lease_tokens uuid[], p_states text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_logs jsonb[] DEFAULT NULL::jsonb[], p_effects jsonb[] DEFAULT NULL::jsonb[], p_error_codes text[] DEFAULT NULL::text[], p_error_messages text[] DEFAULT NULL::text[], p_latencies_ms integer[] DEFAULT NULL::integer[], p_spends_attempts boolean[] DEFAULT NULL::boolean[]")
         -> "TABLE(item_no integer, result text, attempt_no integer, state outbox_attempt_state, error_code text)",
-        "SELECT c.result, c.state::text, c.error_code FROM public.complete_trigger_outbox_attempts(p_worker_id => $1, p_ids => $2, p_lease_tokens => $3, p_states => $4, p_results => $5, p_logs => $6, p_effects => $7, p_error_codes => $8, p_error_messages => $9, p_latencies_ms => $10) c ORDER BY c.item_no";
+        "SELECT c.result, c.state::text, c.error_code FROM public.complete_trigger_outbox_attempts(p_worker_id => $1, p_ids => $2, p_lease_tokens => $3, p_states => $4, p_results => $5, p_logs => $6, p_effects => $7, p_error_codes => $8, p_error_messages => $9, p_latencies_ms => $10, p_spends_attempts => $11) c ORDER BY c.item_no";
     CONFIGURE_TRIGGER_LANE = "configure_trigger_lane"
         ("p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_app text DEFAULT NULL::text, p_paused boolean DEFAULT NULL::boolean, p_depth_max integer DEFAULT NULL::integer, p_keep_executions boolean DEFAULT NULL::boolean")
         -> "TABLE(paused boolean, depth_max integer, keep_executions boolean)",

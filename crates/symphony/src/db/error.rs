@@ -103,6 +103,14 @@ pub enum DbError {
         /// What the database said.
         message: String,
     },
+    /// 42501 at the start: the login is no member of a role that may do this.
+    #[error("login {login} lacks {}: GRANT {} TO {login}", one_of(roles), roles.first().unwrap_or(&"it"))]
+    MissingRole {
+        /// Who we are to the server.
+        login: String,
+        /// The roles that would do, the best one first.
+        roles: &'static [&'static str],
+    },
     /// 42P01, 42883: Symphony's schema is not installed here, or not this version's.
     #[error(
         "Symphony's schema is not installed in this database, or is older: run `symphony migrate` ({message})"
@@ -166,7 +174,7 @@ impl DbError {
             Self::OtherServer { .. } => "P7020",
             Self::TerminalBlocked | Self::Integrity { .. } => "23505",
             Self::Retry { .. } => "40001",
-            Self::MissingPrivilege { .. } => "42501",
+            Self::MissingPrivilege { .. } | Self::MissingRole { .. } => "42501",
             Self::NotMigrated { .. } => "SYM01",
             Self::NulCharacter => "22021",
             Self::NotCommitted => "SYM02",
@@ -202,14 +210,34 @@ impl DbError {
         }
     }
 
+    /// A person must say something first, and until then waiting is right: the server is not the one this
+    /// installation ran on, and `symphony restore accept` is awaited (P7020).
+    pub fn waits_for_a_person(&self) -> bool {
+        matches!(self, Self::Refused { sqlstate, .. } if sqlstate == "P7020")
+    }
+
+    /// The server has answered, and the answer is no: as long as nobody changes anything it stays that.
+    pub fn is_refusal(&self) -> bool {
+        !self.is_passing() && !self.waits_for_a_person()
+    }
+
     /// The installation is not as this worker needs it: a grant is missing, the schema is another version's, or was
     /// just changed under a prepared statement (0A000). Repeating helps once somebody has mended it.
     pub fn is_mended_by_an_operator(&self) -> bool {
         match self {
-            Self::MissingPrivilege { .. } | Self::NotMigrated { .. } => true,
+            Self::MissingPrivilege { .. } | Self::MissingRole { .. } | Self::NotMigrated { .. } => {
+                true
+            }
             Self::Refused { sqlstate, .. } => sqlstate == "0A000",
             _ => false,
         }
+    }
+}
+
+fn one_of(roles: &[&str]) -> String {
+    match roles {
+        [one] => format!("role {one}"),
+        several => format!("every one of the roles {}", several.join(", ")),
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::{Auditor, DbError, EventRow};
+use super::{Auditor, DbError, EventRow, Role};
 use crate::domain::{AttemptState, LeaseToken};
 
 /// An event, as its producer sees it.
@@ -156,10 +156,10 @@ impl EventFigures {
 impl Auditor {
     /// The life of one event.
     pub async fn event_life(&self, event: Uuid) -> Result<Option<EventLife>, DbError> {
-        let mut transaction = self.database.begin(self.role).await?;
+        let mut transaction = self.database.begin(Role::Auditor).await?;
         // One snapshot for all of it: otherwise an outcome written between two reads would seem to come from nowhere.
         sqlx::query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            .execute(transaction.connection())
+            .execute(&mut transaction)
             .await?;
         let record: Option<EventRecord> = sqlx::query_as(
             "SELECT e.id AS event_id, e.\"eventType\" AS event_type, e.event_key, e.state, e.attempts, \
@@ -173,25 +173,25 @@ impl Auditor {
               WHERE i.event_id = $1",
         )
         .bind(event)
-        .fetch_optional(transaction.connection())
+        .fetch_optional(&mut transaction)
         .await?;
         let Some(record) = record else { return Ok(None) };
         let attempts = sqlx::query_as(
-            "SELECT a.redrive_no, a.attempt_no, a.state, a.outcome_unknown, a.claimed_at, a.completed_at, a.destination, \
+            "SELECT a.redrive_no, a.attempt_no, a.state::text, a.outcome_unknown, a.claimed_at, a.completed_at, a.destination, \
                     a.bus_reference, a.error_code, a.error_message, a.latency_ms, a.worker_id, a.lease_token \
                FROM public.event_outbox_identities i \
                JOIN public.event_outbox_attempts a ON a.bucket = i.bucket AND a.position = i.position \
               WHERE i.event_id = $1 ORDER BY a.redrive_no, a.attempt_no",
         )
         .bind(event)
-        .fetch_all(transaction.connection())
+        .fetch_all(&mut transaction)
         .await?;
         let events = sqlx::query_as(
             "SELECT event_no, event_type, worker_id, actor, approver, session_role, reason, details, created_at \
                FROM public.event_outbox_events WHERE outbox_event = $1 ORDER BY event_no",
         )
         .bind(event)
-        .fetch_all(transaction.connection())
+        .fetch_all(&mut transaction)
         .await?;
         Ok(Some(EventLife { record, attempts, events }))
     }
@@ -205,7 +205,7 @@ impl Auditor {
             },
             None => (None, None),
         };
-        let mut transaction = self.database.begin(self.role).await?;
+        let mut transaction = self.database.begin(Role::Auditor).await?;
         Ok(sqlx::query_as(
             "SELECT l.event_id, l.event->'envelope'->>'type' AS event_type, l.event_key, l.position AS log_position, \
                     CASE a.state WHEN 'FAILED' THEN 'FAILED' ELSE 'SENT' END AS state, a.completed_at AS ended_at, \
@@ -237,13 +237,13 @@ impl Auditor {
         .bind(filter.since)
         .bind(filter.until)
         .bind(filter.limit)
-        .fetch_all(transaction.connection())
+        .fetch_all(&mut transaction)
         .await?)
     }
 
     /// Count the whole event ledger. Reads all of it.
     pub async fn event_figures(&self) -> Result<EventFigures, DbError> {
-        let mut transaction = self.database.begin(self.role).await?;
+        let mut transaction = self.database.begin(Role::Auditor).await?;
         Ok(sqlx::query_as(
             "WITH stands AS MATERIALIZED ( \
                  SELECT l.bucket, l.position, l.event_key, \
@@ -264,7 +264,7 @@ impl Auditor {
                     (SELECT count(*) FROM stands WHERE NOT waits AND NOT ahead AND ended IS NULL) AS lost, \
                     (SELECT count(*) FROM published WHERE completed_at < before) AS inversions",
         )
-        .fetch_one(transaction.connection())
+        .fetch_one(&mut transaction)
         .await?)
     }
 }

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use sqlx::PgConnection;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::{DbError, Executor, Ingest, Operator, SwitchAnswer, calls};
+use super::{DbError, Executor, Ingest, Operator, Session, SwitchAnswer, calls};
 use crate::domain::Act;
 use crate::domain::LeaseToken;
 use crate::domain::limits;
@@ -213,23 +212,25 @@ impl Ingest {
     /// The caller's login must be a member of `symphony_ingest`. The key's bucket is locked until the transaction
     /// ends, so enqueue last; several events in one call ([`Ingest::enqueue_events`]) never deadlock with others.
     pub async fn enqueue_event(
-        connection: &mut PgConnection,
+        connection: impl Into<Session<'_>>,
         event: &Event,
     ) -> Result<EnqueuedEvent, DbError> {
+        let session: Session<'_> = connection.into();
         Ok(sqlx::query_as(calls::ENQUEUE_EVENT.sql)
             .bind(Json(event.body()))
-            .fetch_one(connection)
+            .fetch_one(session)
             .await?)
     }
 
     /// Tell many facts inside the caller's own transaction. One bad event never fails the others.
     pub async fn enqueue_events(
-        connection: &mut PgConnection,
+        connection: impl Into<Session<'_>>,
         events: &[&RawValue],
     ) -> Result<Vec<EventAnswer>, DbError> {
+        let session: Session<'_> = connection.into();
         Ok(sqlx::query_as(calls::ENQUEUE_EVENTS.sql)
             .bind(events.iter().map(|event| Json(*event)).collect::<Vec<_>>())
-            .fetch_all(connection)
+            .fetch_all(session)
             .await?)
     }
 

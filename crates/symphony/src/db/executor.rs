@@ -5,10 +5,9 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use sqlx::PgConnection;
 use sqlx::types::Json;
 
-use super::{Database, DbError, Role, RoleTransaction, calls};
+use super::{Database, DbError, LaneStatus, Role, RoleTransaction, calls};
 use crate::domain::{AttemptState, LeaseToken, OutboxId, Outcome, RailKey};
 use crate::engine::gate::Rate;
 
@@ -234,7 +233,7 @@ impl Executor {
     /// knows what became of it.
     pub(super) async fn call<T>(
         &self,
-        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, DbError>,
+        work: impl AsyncFnOnce(&mut RoleTransaction) -> Result<T, DbError>,
     ) -> Result<T, DbError> {
         self.call_until(RoleTransaction::commit, work).await
     }
@@ -243,7 +242,7 @@ impl Executor {
     /// expire), a completion (it finds its own rows), a renewal.
     pub(super) async fn call_repeatable<T>(
         &self,
-        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, DbError>,
+        work: impl AsyncFnOnce(&mut RoleTransaction) -> Result<T, DbError>,
     ) -> Result<T, DbError> {
         self.call_until(RoleTransaction::commit_repeatable, work).await
     }
@@ -251,13 +250,13 @@ impl Executor {
     async fn call_until<T>(
         &self,
         commit: impl AsyncFnOnce(RoleTransaction) -> Result<(), DbError>,
-        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, DbError>,
+        work: impl AsyncFnOnce(&mut RoleTransaction) -> Result<T, DbError>,
     ) -> Result<T, DbError> {
         let answer = self
             .database
             .in_time(async {
                 let mut transaction = self.database.begin(Role::Executor).await?;
-                let answer = work(transaction.connection()).await?;
+                let answer = work(&mut transaction).await?;
                 commit(transaction).await?;
                 Ok(answer)
             })
@@ -527,6 +526,14 @@ impl Executor {
     pub async fn rails_that_mark_sending(&self) -> Result<Vec<String>, DbError> {
         let sql = "SELECT rail_type FROM public.payment_outbox_rails WHERE marks_sending";
         self.call(async |connection| Ok(sqlx::query_scalar(sql).fetch_all(connection).await?)).await
+    }
+
+    /// Every lane at a glance: figures and nothing else, for whoever watches over this worker.
+    pub async fn status(&self) -> Result<Vec<LaneStatus>, DbError> {
+        self.call_repeatable(async |connection| {
+            Ok(sqlx::query_as(calls::FIGURES.sql).fetch_all(connection).await?)
+        })
+        .await
     }
 
     /// Keep the trace of a terminal outcome that the unique index refused.

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use sqlx::AssertSqlSafe;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 
-use super::{Database, DbError, Executor, calls};
+use super::{Database, DbError, Executor, Link, Pooler, calls};
 
 /// One connection that listens.
 #[derive(Debug)]
@@ -26,22 +27,27 @@ pub enum Heard {
 }
 
 impl Hints {
-    /// Listen on a lane's channel, and on one of our own for probes.
+    /// Listen on a lane's channel, and on one of our own for probes. `None` where a transaction pooler lends the
+    /// session: nothing can be heard there, and a LISTEN would stay behind in somebody else's.
     pub async fn connect(
         options: PgConnectOptions,
         channel: &str,
         probe_channel: &str,
-    ) -> Result<Self, DbError> {
+    ) -> Result<Option<Self>, DbError> {
+        let link = Link::find(options, Pooler::Detect).await?;
+        if link.pooled {
+            return Ok(None);
+        }
         let pool = PgPoolOptions::new()
             .max_connections(1)
             .max_lifetime(None)
             .idle_timeout(None)
             .acquire_timeout(Duration::from_secs(10))
-            .connect_with(options)
+            .connect_with(link.options)
             .await?;
         let mut listener = PgListener::connect_with(&pool).await?;
         listener.listen_all([channel, probe_channel]).await?;
-        Ok(Self { listener, probe_channel: probe_channel.to_owned() })
+        Ok(Some(Self { listener, probe_channel: probe_channel.to_owned() }))
     }
 
     /// Wait for the next hint. Safe to drop half way.
@@ -57,7 +63,9 @@ impl Hints {
 impl Database {
     /// Send a probe, over another connection than the one that listens.
     pub async fn send_probe(&self, probe_channel: &str) -> Result<(), DbError> {
-        sqlx::query("SELECT pg_notify($1, '')").bind(probe_channel).execute(self.pool()).await?;
+        let notify = AssertSqlSafe(format!("NOTIFY \"{}\"", probe_channel.replace('"', "\"\"")));
+        // The simple protocol: one step, so that it needs no transaction behind a pooler.
+        sqlx::raw_sql(notify).execute(self.pool()).await?;
         Ok(())
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
-use super::{Database, DbError, Role, RoleSource, RoleTransaction, calls};
+use super::{Database, DbError, Role, RoleSource, RoleTransaction, Session, calls};
 
 /// Whose rights a consumer's transaction has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,16 +32,17 @@ impl Inbox {
     /// The login must be a member of `symphony_consumer`. A second delivery of the event waits here for the first
     /// one's end.
     pub async fn record(
-        connection: &mut PgConnection,
+        connection: impl Into<Session<'_>>,
         consumer: &str,
         event_id: Uuid,
         dedupe_key: Option<&str>,
     ) -> Result<bool, DbError> {
+        let session: Session<'_> = connection.into();
         Ok(sqlx::query_scalar(calls::RECORD_INBOX.sql)
             .bind(consumer)
             .bind(event_id)
             .bind(dedupe_key)
-            .fetch_one(connection)
+            .fetch_one(session)
             .await?)
     }
 
@@ -60,8 +61,7 @@ impl Inbox {
             "BEGIN; {role}SET LOCAL idle_in_transaction_session_timeout = {}",
             rest_max.as_millis()
         );
-        let transaction = self.database.pool.begin_with(AssertSqlSafe(begin)).await?;
-        Ok(RoleTransaction { transaction, pool: self.database.pool.clone() })
+        RoleTransaction::begin(&self.database, AssertSqlSafe(begin)).await
     }
 
     /// Forget what was applied longer ago than this, oldest first, at most this many events and as many keys. Answers
@@ -79,7 +79,7 @@ impl Inbox {
                     .bind(consumer)
                     .bind(older_than_seconds)
                     .bind(batch_size)
-                    .fetch_one(transaction.connection())
+                    .fetch_one(&mut transaction)
                     .await?;
                 transaction.commit().await?;
                 Ok(retired)

@@ -2,10 +2,9 @@
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use sqlx::PgConnection;
 use sqlx::types::Json;
 
-use super::{Database, DbError, Role, calls};
+use super::{Database, DbError, Role, RoleTransaction, Session, calls};
 use crate::domain::{OutboxId, PaymentRequest};
 
 /// Enqueues payments.
@@ -60,9 +59,10 @@ impl Ingest {
     /// The caller's login must be a member of `symphony_ingest`. The participant's stream is locked until
     /// the transaction ends, so enqueue last.
     pub async fn enqueue(
-        connection: &mut PgConnection,
+        connection: impl Into<Session<'_>>,
         request: &PaymentRequest,
     ) -> Result<EnqueuedPayment, DbError> {
+        let session: Session<'_> = connection.into();
         Ok(sqlx::query_as(calls::ENQUEUE_PAYMENT.sql)
             .bind(&request.instruction_id)
             .bind(&request.participant_id)
@@ -70,15 +70,16 @@ impl Ingest {
             .bind(&request.rail_type)
             .bind(Json(request.payload.as_raw()))
             .bind(&request.traceparent)
-            .fetch_one(connection)
+            .fetch_one(session)
             .await?)
     }
 
     /// Ask for many payments inside the caller's own transaction. One bad item never fails the others.
     pub async fn enqueue_batch(
-        connection: &mut PgConnection,
+        connection: impl Into<Session<'_>>,
         requests: &[PaymentRequest],
     ) -> Result<Vec<EnqueueAnswer>, DbError> {
+        let session: Session<'_> = connection.into();
         Ok(sqlx::query_as(calls::ENQUEUE_PAYMENTS.sql)
             .bind(requests.iter().map(|r| r.instruction_id.as_str()).collect::<Vec<_>>())
             .bind(requests.iter().map(|r| r.participant_id.as_str()).collect::<Vec<_>>())
@@ -86,17 +87,17 @@ impl Ingest {
             .bind(requests.iter().map(|r| r.rail_type.as_str()).collect::<Vec<_>>())
             .bind(requests.iter().map(|r| Json(r.payload.as_raw())).collect::<Vec<_>>())
             .bind(requests.iter().map(|r| r.traceparent.as_deref()).collect::<Vec<_>>())
-            .fetch_all(connection)
+            .fetch_all(session)
             .await?)
     }
 
     /// One call of a producer that has no transaction of its own.
     pub(super) async fn alone<T>(
         &self,
-        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, DbError>,
+        work: impl AsyncFnOnce(&mut RoleTransaction) -> Result<T, DbError>,
     ) -> Result<T, DbError> {
         let mut transaction = self.database.begin(Role::Ingest).await?;
-        let answer = work(transaction.connection()).await?;
+        let answer = work(&mut transaction).await?;
         transaction.commit().await?;
         Ok(answer)
     }

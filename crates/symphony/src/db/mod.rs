@@ -1,6 +1,7 @@
 //! The only Rust that names SQL.
 //!
-//! - [`Database`]: a pool, and transactions that act as one role and know what became of their COMMIT.
+//! - [`Database`]: a pool, and transactions that act as one role and know what became of their COMMIT
+//!   (`roles.rs`, `transaction.rs`); `session.rs` knows whether a pooler stands between.
 //! - [`Ingest`], [`Executor`], [`Operator`], [`Auditor`], [`Inbox`]: one handle per role, each able to name only what
 //!   its role may call.
 //! - [`migrate`], [`catalog`], [`inspect`], [`data_checks`]: installing the schema, comparing the live one with what was
@@ -24,18 +25,21 @@ pub mod inspect;
 pub mod migrate;
 mod operator;
 pub mod privileges;
+mod roles;
 mod sends;
+mod session;
+mod transaction;
 mod triggers;
 mod witness;
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
-use sqlx::{Connection as _, PgConnection, Postgres, Transaction};
+use sqlx::{Connection as _, PgConnection};
 
 pub use app_reader::{AppPart, ExecutionAttemptRow};
 pub use apps::{
@@ -66,6 +70,9 @@ pub use operator::{
     ActAnswer, ClosedIncident, IncidentLane, JudgedAnswer, Known, KnownTry, LaneSettings, Operator,
     RailSettings, RedriveAnswer, SwitchAnswer,
 };
+pub use roles::{Role, RoleSource};
+pub use session::{Link, Pooler, Session};
+pub use transaction::RoleTransaction;
 pub use triggers::{
     AppLimit, ClaimedTrigger, DueTick, ReplyListener, ScriptRow, TriggerLease, TriggerOutcome,
     TriggerRecorded, TriggerState,
@@ -74,10 +81,6 @@ pub use triggers::{
 pub use sends::{SendHistory, UnknownItems};
 pub use witness::{AcceptAnswer, Beat, SERVER_RECORD, ServerRecord, ServerState};
 
-/// How long to look for the fate of a lost COMMIT before calling it unknown.
-const COMMIT_LOOKUP: Duration = Duration::from_secs(30);
-/// How often to ask meanwhile.
-const COMMIT_LOOKUP_PAUSE: Duration = Duration::from_millis(50);
 /// How long a worker waits for one call: a connection that swallows everything never says so.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// How long a connection at rest may take to answer a ping.
@@ -87,59 +90,6 @@ const PING_AFTER: Duration = Duration::from_secs(1);
 /// How long returned connections are looked at twice after a call was not answered in time.
 const SUSPICION: Duration = Duration::from_mins(1);
 
-/// Before a COMMIT: the transaction, if it has written, and the server's life.
-const NOTE_COMMIT: &str = "SELECT pg_current_xact_id_if_assigned()::text, pg_postmaster_start_time(), \
-                                  pg_stat_get_bgwriter_stat_reset_time()";
-/// After a lost COMMIT: what became of the transaction, and the server's life by then.
-const LOOK_UP_COMMIT: &str = "SELECT pg_xact_status($1::text::xid8), pg_postmaster_start_time(), \
-                                     pg_stat_get_bgwriter_stat_reset_time()";
-
-/// What differs after any crash of the server: it is another process, or the same one has recovered, which starts
-/// its statistics anew.
-type ServerLife = (DateTime<Utc>, Option<DateTime<Utc>>);
-
-/// The role a transaction acts as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// Produces.
-    Ingest,
-    /// Works.
-    Executor,
-    /// Acts on items.
-    Operator,
-    /// Reads.
-    Auditor,
-    /// Applies events.
-    Consumer,
-}
-
-/// A worker's transactions end by themselves: where its connection swallowed the COMMIT, the server would otherwise
-/// hold the rows for hours, against the same worker's next try too. Set with the transaction, as the role is.
-const BEGIN_AS_LOGIN: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '10s'";
-
-impl Role {
-    fn begin(self) -> &'static str {
-        match self {
-            Self::Ingest => "BEGIN; SET LOCAL ROLE symphony_ingest",
-            Self::Executor => {
-                "BEGIN; SET LOCAL ROLE symphony_executor; SET LOCAL idle_in_transaction_session_timeout = '10s'"
-            }
-            Self::Operator => "BEGIN; SET LOCAL ROLE symphony_operator",
-            Self::Auditor => "BEGIN; SET LOCAL ROLE symphony_auditor",
-            Self::Consumer => "BEGIN; SET LOCAL ROLE symphony_consumer",
-        }
-    }
-}
-
-/// Where a transaction's role comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RoleSource {
-    /// `SET LOCAL ROLE` at the start of every transaction: safe behind a transaction pooler.
-    EachTransaction,
-    /// The login already has exactly the role's rights: one round trip less.
-    Login,
-}
-
 /// A pool of connections to one Symphony database.
 #[derive(Debug, Clone)]
 pub struct Database {
@@ -148,6 +98,12 @@ pub struct Database {
     call_limit: Duration,
     suspect_until: Arc<Mutex<Option<Instant>>>,
     news: Arc<witness::ServerNews>,
+    /// Who we are to the server.
+    login: Arc<str>,
+    /// The roles to read and act as that the login was found to have.
+    held_roles: Arc<OnceLock<Vec<String>>>,
+    /// A pooler lends the sessions. Never false again once it was true.
+    lent: Arc<AtomicBool>,
 }
 
 impl Database {
@@ -157,6 +113,21 @@ impl Database {
         connections_max: u32,
         roles: RoleSource,
     ) -> Result<Self, DbError> {
+        Self::connect_through(Pooler::Detect, options, connections_max, roles).await
+    }
+
+    /// The same where it is known what stands between us and the server.
+    pub async fn connect_through(
+        pooler: Pooler,
+        options: PgConnectOptions,
+        connections_max: u32,
+        roles: RoleSource,
+    ) -> Result<Self, DbError> {
+        // One connection first: the pool would hide the reason of a failure behind a time-out.
+        let link = Link::find(options, pooler).await?;
+        let login = Arc::from(link.options.get_username());
+        let lent = Arc::new(AtomicBool::new(link.pooled));
+        let (looked_at, detects) = (lent.clone(), pooler == Pooler::Detect);
         let suspect_until = Arc::new(Mutex::new(None));
         let suspicion = suspect_until.clone();
         let pool = PgPoolOptions::new()
@@ -164,6 +135,19 @@ impl Database {
             .acquire_timeout(Duration::from_secs(10))
             // The pool's own tests wait for ever, and a connection that swallows everything would keep its place.
             .test_before_acquire(false)
+            .after_connect(move |connection, _| {
+                // A name may lead to a pooler later that led to the server at first.
+                let lent = looked_at.clone();
+                Box::pin(async move {
+                    if detects
+                        && !lent.load(Ordering::Acquire)
+                        && !session::has_mark(connection).await?
+                    {
+                        lent.store(true, Ordering::Release);
+                    }
+                    Ok(())
+                })
+            })
             .before_acquire(|connection, rest| {
                 // A connection used a moment ago is believed: a ping for every call would cost a round trip each.
                 let fresh = rest.idle_for < PING_AFTER;
@@ -173,9 +157,18 @@ impl Database {
                 let suspect = is_suspect(&suspicion);
                 Box::pin(async move { if suspect { answers(connection).await } else { Ok(true) } })
             })
-            .connect_with(options)
+            .connect_with(link.options)
             .await?;
-        Ok(Self { pool, roles, call_limit: CALL_LIMIT, suspect_until, news: Arc::default() })
+        Ok(Self {
+            pool,
+            roles,
+            call_limit: CALL_LIMIT,
+            suspect_until,
+            login,
+            held_roles: Arc::default(),
+            lent,
+            news: Arc::default(),
+        })
     }
 
     /// The same, waiting this long for one call of a worker.
@@ -207,6 +200,11 @@ impl Database {
         &self.news
     }
 
+    /// Whether a transaction pooler lends the sessions: then no statement may have a name, and nothing can be heard.
+    pub fn sessions_are_lent(&self) -> bool {
+        self.lent.load(Ordering::Acquire)
+    }
+
     /// The pool itself, for a caller's own statements.
     pub fn pool(&self) -> &PgPool {
         &self.pool
@@ -229,25 +227,12 @@ impl Database {
 
     /// The reader's handle.
     pub fn auditor(&self) -> Auditor {
-        Auditor::new(self.clone(), Role::Auditor)
+        Auditor::new(self.clone())
     }
 
     /// The consumer's handle.
     pub fn inbox(&self) -> Inbox {
         Inbox::new(self.clone())
-    }
-
-    /// Start a transaction that acts as one role.
-    pub async fn begin(&self, role: Role) -> Result<RoleTransaction, DbError> {
-        // One round trip for both.
-        let transaction = match self.roles {
-            RoleSource::EachTransaction => self.pool.begin_with(role.begin()).await?,
-            RoleSource::Login if role == Role::Executor => {
-                self.pool.begin_with(BEGIN_AS_LOGIN).await?
-            }
-            RoleSource::Login => self.pool.begin().await?,
-        };
-        Ok(RoleTransaction { transaction, pool: self.pool.clone() })
     }
 }
 
@@ -261,125 +246,5 @@ async fn answers(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
     match tokio::time::timeout(PING_LIMIT, connection.ping()).await {
         Ok(answer) => answer.map(|()| true),
         Err(_elapsed) => Err(sqlx::Error::PoolTimedOut),
-    }
-}
-
-/// A transaction that acts as one role. Dropped without [`commit`](Self::commit), it rolls back.
-#[derive(Debug)]
-pub struct RoleTransaction {
-    transaction: Transaction<'static, Postgres>,
-    pool: PgPool,
-}
-
-impl RoleTransaction {
-    /// The connection inside the transaction.
-    pub fn connection(&mut self) -> &mut PgConnection {
-        &mut self.transaction
-    }
-
-    /// Commit. If the connection is lost meanwhile, ask the server what became of the transaction: an
-    /// answer that never came is not an answer.
-    pub async fn commit(self) -> Result<(), DbError> {
-        self.commit_what_was_written(false).await
-    }
-
-    /// Commit a transaction that has surely written. If it has not, somebody ended it in between (a handler that
-    /// said COMMIT or ROLLBACK by itself), and what was written before may be gone.
-    pub async fn commit_written(self) -> Result<(), DbError> {
-        self.commit_what_was_written(true).await
-    }
-
-    async fn commit_what_was_written(mut self, must_have: bool) -> Result<(), DbError> {
-        let (xid, started_at, recovered_at): (Option<String>, _, _) =
-            sqlx::query_as(NOTE_COMMIT).fetch_one(&mut *self.transaction).await?;
-        if must_have && xid.is_none() {
-            return Err(DbError::NotCommitted);
-        }
-        let Err(error) = self.transaction.commit().await else { return Ok(()) };
-        match xid {
-            // Nothing was written, so there is nothing to be uncertain about.
-            None => Err(error.into()),
-            Some(xid) => resolve_commit(&self.pool, xid, (started_at, recovered_at)).await,
-        }
-    }
-
-    /// Commit what whoever calls will call again if no answer comes, or leave to its lease: nobody has to find out
-    /// what became of it, and a round trip is saved.
-    pub(crate) async fn commit_repeatable(self) -> Result<(), DbError> {
-        Ok(self.transaction.commit().await?)
-    }
-
-    /// Give it up.
-    pub async fn rollback(self) -> Result<(), DbError> {
-        Ok(self.transaction.rollback().await?)
-    }
-}
-
-/// What became of a transaction whose COMMIT got no answer, sent in this life of the server.
-async fn resolve_commit(pool: &PgPool, xid: String, life: ServerLife) -> Result<(), DbError> {
-    let started = Instant::now();
-    while started.elapsed() < COMMIT_LOOKUP {
-        let answer: Result<(Option<String>, _, _), sqlx::Error> =
-            sqlx::query_as(LOOK_UP_COMMIT).bind(&xid).fetch_one(pool).await;
-        match answer {
-            Ok((status, started_at, recovered_at)) => {
-                match fate(status.as_deref(), (started_at, recovered_at) == life) {
-                    Fate::Committed => return Ok(()),
-                    Fate::RolledBack => return Err(DbError::NotCommitted),
-                    Fate::Unknown => return Err(DbError::CommitUnknown { xid }),
-                    Fate::Undecided => {}
-                }
-            }
-            Err(error) => match DbError::from(error) {
-                DbError::Unreachable { .. } => {}
-                // A transaction id from the server's future: another server answered (a failover that lost it).
-                _ => return Err(DbError::CommitUnknown { xid }),
-            },
-        }
-        tokio::time::sleep(COMMIT_LOOKUP_PAUSE).await;
-    }
-    Err(DbError::CommitUnknown { xid })
-}
-
-/// What a server says of a transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Committed,
-    RolledBack,
-    /// Ask again.
-    Undecided,
-    Unknown,
-}
-
-/// Only the server that was told to commit, in that very life, can say what became of it. After a crash, and on a
-/// standby that took over without having heard of it, the transaction's number goes to somebody else's, and the server
-/// would answer for that one.
-fn fate(status: Option<&str>, same_life: bool) -> Fate {
-    match status {
-        _ if !same_life => Fate::Unknown,
-        Some("committed") => Fate::Committed,
-        Some("aborted") => Fate::RolledBack,
-        Some(_) => Fate::Undecided,
-        None => Fate::Unknown,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_server_that_was_told_to_commit_is_believed() {
-        for (status, same_life, expected) in [
-            (Some("committed"), true, Fate::Committed),
-            (Some("aborted"), true, Fate::RolledBack),
-            (Some("in progress"), true, Fate::Undecided),
-            (None, true, Fate::Unknown),
-            (Some("committed"), false, Fate::Unknown),
-            (Some("aborted"), false, Fate::Unknown),
-            (Some("in progress"), false, Fate::Unknown),
-        ] {
-            assert_eq!(fate(status, same_life), expected, "{status:?} {same_life}");
-        }
     }
 }

@@ -2,12 +2,12 @@
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use sqlx::Postgres;
 use sqlx::postgres::PgRow;
 use sqlx::types::Json;
-use sqlx::{PgConnection, Postgres};
 use uuid::Uuid;
 
-use super::{Auditor, Database, DbError, Role, calls};
+use super::{Auditor, Database, DbError, Role, RoleTransaction, calls};
 use crate::domain::{Act, OutboxId, Resolution, Switch};
 
 /// Acts on items on behalf of a person.
@@ -180,7 +180,7 @@ impl Operator {
     /// One act: a transaction of its own.
     pub(super) async fn act<T>(
         &self,
-        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, DbError>,
+        work: impl AsyncFnOnce(&mut RoleTransaction) -> Result<T, DbError>,
     ) -> Result<T, DbError> {
         self.transact(true, work).await
     }
@@ -190,7 +190,7 @@ impl Operator {
     pub(super) async fn change<T>(
         &self,
         act: &Act,
-        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, DbError>,
+        work: impl AsyncFnOnce(&mut RoleTransaction) -> Result<T, DbError>,
     ) -> Result<T, DbError> {
         self.transact(!act.dry_run, work).await
     }
@@ -198,10 +198,10 @@ impl Operator {
     async fn transact<T>(
         &self,
         commit: bool,
-        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, DbError>,
+        work: impl AsyncFnOnce(&mut RoleTransaction) -> Result<T, DbError>,
     ) -> Result<T, DbError> {
         let mut transaction = self.database.begin(Role::Operator).await?;
-        let answer = work(transaction.connection()).await?;
+        let answer = work(&mut transaction).await?;
         if commit {
             transaction.commit().await?;
         }
@@ -234,7 +234,7 @@ impl Operator {
 
     /// What the operator reads: the same as an auditor, whose role the login need not have.
     pub fn reader(&self) -> Auditor {
-        Auditor::new(self.database.clone(), Role::Operator)
+        self.database.auditor()
     }
 
     /// Take a pending item out of the machine's hands.

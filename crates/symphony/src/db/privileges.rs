@@ -48,7 +48,7 @@ pub const TABLES: &[(&str, &[&str])] = &[
     ("outbox_operational_status", READS),
     ("payment_outbox_dead_letters", READS),
     ("payment_outbox_leases", READS),
-    ("supervisor_outbox_status", READS),
+    ("supervisor_outbox_status", WORKS_AND_READS),
     ("outbox_incidents", READS),
     ("participant_sequence_gaps", READS),
     ("event_outbox_buckets", NOBODY),
@@ -79,6 +79,7 @@ pub const TABLES: &[(&str, &[&str])] = &[
     ("trigger_outbox_executions", WORKS_AND_READS),
     ("trigger_outbox_settings", READS),
     ("outbox_hint_leaders", READS),
+    ("outbox_lane_states", &[INGEST, EXECUTOR, OPERATOR, APPROVER, READONLY, AUDITOR]),
     ("symphony_schema", &[INGEST, EXECUTOR, OPERATOR, APPROVER, READONLY, AUDITOR]),
 ];
 
@@ -148,6 +149,7 @@ pub const FUNCTIONS: &[(&str, &[&str])] = &[
     ("record_late_trigger_outcome", &[EXECUTOR]),
     ("fire_cron_tick", &[EXECUTOR]),
     ("lead_outbox_hints", &[EXECUTOR]),
+    ("outbox_figures", WORKS_AND_READS),
     ("push_app", ACTS),
     ("delete_app", ACTS),
     ("replay_trigger_execution", ACTS),

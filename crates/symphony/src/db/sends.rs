@@ -10,8 +10,8 @@ pub struct SendHistory {
     pub outcomes: i64,
     /// Seconds since it may first have been sent: the rail has known its key for at most this long.
     pub first_claim_age_seconds: i64,
-    /// Seconds since the last outcome was written of a try that may have reached the rail: for at least this long nothing
-    /// was sent that could still arrive.
+    /// Seconds since the last outcome was written of a try that may have reached the rail, or since a loss of data was decided
+    /// upon: for at least this long nothing was sent that could still arrive.
     pub last_send_age_seconds: i64,
 }
 
@@ -35,15 +35,14 @@ impl Executor {
             // Without a ledger row it may still have been sent in a life of this database that was lost.
             "SELECT h.outcomes,
                     ceil(extract(epoch FROM clock_timestamp() - h.first_at))::bigint AS first_claim_age_seconds,
-                    floor(extract(epoch FROM clock_timestamp() - h.last_at))::bigint AS last_send_age_seconds
+                    floor(extract(epoch FROM clock_timestamp() - coalesce(h.last_at, clock_timestamp())))::bigint AS last_send_age_seconds
                FROM (SELECT count(a.outbox_id) AS outcomes,
                             LEAST(min(coalesce(a.claimed_at, a.completed_at)), min(s.lost_since)) AS first_at,
                             GREATEST(coalesce(
                                 max(a.completed_at) FILTER (WHERE a.state = 'ZOMBIE_REQUEUE' OR a.outcome_unknown AND NOT a.asked_only),
                                 -- No send is on record: nothing was sent since it was first asked about.
-                                min(a.claimed_at) FILTER (WHERE a.asked_only AND a.attempt_no > tried.last_no),
-                                CASE WHEN count(a.outbox_id) > 0 THEN clock_timestamp() END),
-                                min(s.decided_at)) AS last_at
+                                min(a.claimed_at) FILTER (WHERE a.asked_only AND a.attempt_no > tried.last_no)),
+                                min(s.decided_at) FILTER (WHERE s.lost_since IS NOT NULL)) AS last_at
                        FROM public.payment_outbox_instructions i
                        LEFT JOIN public.symphony_installation s ON i.created_at < s.ask_first_until
                        LEFT JOIN public.payment_outbox_attempts a ON a.outbox_id = i.outbox_id

@@ -6,7 +6,7 @@ use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::{DbError, Executor, calls};
+use super::{DbError, Executor, Link, Pooler, calls};
 use crate::domain::LeaseToken;
 
 /// An item, held.
@@ -113,6 +113,8 @@ pub struct TriggerOutcome {
     pub error_message: Option<String>,
     /// How long it ran.
     pub latency_ms: Option<i32>,
+    /// It is one of the item's attempts. Not so if what should have taken it was busy or away.
+    pub spends_attempt: bool,
 }
 
 impl TriggerOutcome {
@@ -128,6 +130,7 @@ impl TriggerOutcome {
             error_code: None,
             error_message: None,
             latency_ms: None,
+            spends_attempt: true,
         }
     }
 }
@@ -235,6 +238,7 @@ impl Executor {
                     .bind(outcomes.iter().map(|o| o.error_code.as_deref()).collect::<Vec<_>>())
                     .bind(outcomes.iter().map(|o| o.error_message.as_deref()).collect::<Vec<_>>())
                     .bind(outcomes.iter().map(|o| o.latency_ms).collect::<Vec<_>>())
+                    .bind(outcomes.iter().map(|o| o.spends_attempt).collect::<Vec<_>>())
                     .fetch_all(connection)
                     .await?)
             })
@@ -434,17 +438,21 @@ pub struct ReplyListener {
 }
 
 impl ReplyListener {
-    /// Listen, on a connection of its own.
-    pub async fn connect(options: PgConnectOptions) -> Result<Self, DbError> {
+    /// Listen, on a connection of its own. `None` where a transaction pooler lends the session.
+    pub async fn connect(options: PgConnectOptions) -> Result<Option<Self>, DbError> {
+        let link = Link::find(options, Pooler::Detect).await?;
+        if link.pooled {
+            return Ok(None);
+        }
         let pool = PgPoolOptions::new()
             .max_connections(1)
             .max_lifetime(None)
             .idle_timeout(None)
-            .connect_with(options)
+            .connect_with(link.options)
             .await?;
         let mut listener = PgListener::connect_with(&pool).await?;
         listener.listen("trigger_reply").await?;
-        Ok(Self { listener })
+        Ok(Some(Self { listener }))
     }
 
     /// The names of the next replies; `None` if the connection was lost and some may have been missed.

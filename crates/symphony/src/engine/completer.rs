@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex, Notify, mpsc};
 
-use super::{Completed, Lane, Point, Shared, puller};
+use super::{Completed, Lane, Point, RefusedSince, Shared, puller};
 use crate::db::DbError;
 
 /// The pause before the first repetition; doubled each time, up to the longest.
@@ -89,10 +89,12 @@ async fn write<L: Lane>(shared: &Shared<L>, outcomes: &[L::Done]) -> Vec<Complet
     let mut answers = Vec::with_capacity(outcomes.len());
     // Parts still to be written, the next one last.
     let mut parts = vec![outcomes];
+    let mut refused = RefusedSince::default();
     while let Some(part) = parts.pop() {
         let error = match shared.lane.complete(part).await {
             Ok(part_answers) => {
                 shared.unwritten.store(false, Ordering::Release);
+                refused.ended();
                 answers.extend(part_answers);
                 continue;
             }
@@ -103,6 +105,10 @@ async fn write<L: Lane>(shared: &Shared<L>, outcomes: &[L::Done]) -> Vec<Complet
         match after_failure(&error, part.len()) {
             Next::Repeat => {
                 shared.unwritten.store(true, Ordering::Release);
+                if let Some(since) = refused.failed(&error, Instant::now()) {
+                    // Writing goes on until the end: what was learnt is not given up for that.
+                    shared.end_if_refused_for_long("write of outcomes", since, &error);
+                }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_LONGEST);
                 parts.push(part);

@@ -53,7 +53,15 @@ async fn listen_once<L: Lane>(
 ) -> Result<(), DbError> {
     let probe_channel = format!("symphony_probe_{:016x}", jitter());
     let connecting = Hints::connect(options.clone(), shared.lane.channel(), &probe_channel);
-    let mut hints = in_time(connecting).await?;
+    let Some(mut hints) = in_time(connecting).await? else {
+        // Said once: it stays so as long as the address does.
+        tracing::warn!(
+            lane = shared.lane.name(),
+            "a transaction pooler lends the sessions, where no hints are heard: polling finds the work; for hints, set \
+             database.listen_url to a direct connection"
+        );
+        return std::future::pending().await;
+    };
     // Whatever was committed before the LISTEN was not heard.
     wake_all(shared);
     let mut probe = Probe { sent: None, next: Instant::now() };
@@ -78,7 +86,7 @@ async fn listen_once<L: Lane>(
             if probe.sent.is_some() {
                 tracing::warn!(
                     lane = shared.lane.name(),
-                    "a probe was not heard: is LISTEN going through a transaction pooler? set database.listen_url"
+                    "a probe was not heard: does database.listen_url lead to the same database, and directly?"
                 );
                 return Ok(());
             }
@@ -86,7 +94,7 @@ async fn listen_once<L: Lane>(
             probe.sent = Some(now);
         }
         if next_election <= now {
-            in_time(stand_for_election(shared)).await?;
+            Box::pin(in_time(stand_for_election(shared))).await?;
             next_election = now + between(DOORMAN_EVERY, jitter());
         }
     }

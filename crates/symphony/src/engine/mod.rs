@@ -7,7 +7,8 @@
 //! - `puller.rs`: claims for one group and starts dispatches, within bounds;
 //! - `holds.rs`: what is held, and how long (pure but for a clock, `clock.rs`);
 //! - `completer.rs`: outcomes are gathered and written, again and again until the database has answered;
-//! - `keeper.rs`: renewal and repair.
+//! - `keeper.rs`: renewal and repair;
+//! - `refusals.rs`: when a database that answers no ends the worker.
 //!
 //! A worker may die at any line of this: whatever it held comes back through its lease.
 
@@ -20,14 +21,15 @@ mod listener;
 mod metrics;
 mod pacer;
 mod puller;
+mod refusals;
 mod settings;
 
 use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
@@ -43,6 +45,7 @@ use holds::Holds;
 pub use holds::{Hold, Unsent};
 pub use metrics::{Counter, Gauge, Histogram, LATENCY_BOUNDS_MS, LaneMetrics};
 use puller::Room;
+use refusals::{End, RefusedSince};
 pub use settings::{Contradiction, EngineSettings, Group, check};
 
 /// Writers of outcomes: one gathers while the other waits for the database.
@@ -319,6 +322,7 @@ struct Shared<L: Lane> {
     /// The database does not take outcomes at present: nothing more is claimed until it does.
     unwritten: AtomicBool,
     stage: watch::Receiver<Stage>,
+    end: End,
 }
 
 /// A lane being worked.
@@ -333,6 +337,8 @@ pub struct Engine {
     stopping: Arc<AtomicBool>,
     tasks: JoinSet<()>,
     pullers: JoinSet<()>,
+    /// Why it ended by itself, if there is more to say than that a task died.
+    why: Arc<OnceLock<String>>,
     /// Closed when no puller is left.
     pulling: watch::Sender<()>,
 }
@@ -370,14 +376,18 @@ impl Engine {
         let (unsent_sender, unsent_receiver) = mpsc::unbounded_channel();
         let held = Arc::new(Notify::new());
         let group_count = groups.len();
+        let holds = Holds::new(
+            clock.clone(),
+            start.settings.lease,
+            start.settings.lease_margin,
+            start.points.clone(),
+            start.metrics.clone(),
+        );
+        let stopping = holds.stopping();
+        let end = End { stage: stage.clone(), stopping: stopping.clone(), why: Arc::default() };
+        let why = end.why.clone();
         let shared = Arc::new(Shared {
-            holds: Holds::new(
-                clock.clone(),
-                start.settings.lease,
-                start.settings.lease_margin,
-                start.points.clone(),
-                start.metrics.clone(),
-            ),
+            holds,
             room: Room::new(start.settings.held_items_max),
             groups: groups.into_iter().map(puller::GroupState::new).collect(),
             lane: start.lane,
@@ -387,9 +397,9 @@ impl Engine {
             clock,
             unwritten: AtomicBool::new(false),
             stage: stage_seen,
+            end,
             settings: start.settings.clone(),
         });
-        let stopping = shared.holds.stopping();
         let mut tasks = JoinSet::new();
         let mut pullers = JoinSet::new();
         let (pulling, _) = watch::channel(());
@@ -419,6 +429,7 @@ impl Engine {
             stopping,
             tasks,
             pullers,
+            why,
             pulling,
         })
     }
@@ -433,13 +444,15 @@ impl Engine {
         &self.metrics
     }
 
-    /// Wait until a task of this engine has died and the claim that was under way has ended (or had its time). It
-    /// claims and renews nothing any more then: stop it, and start another process.
-    pub async fn broken(&self) {
+    /// Wait until a task of this engine has died, or the database has refused it for too long, and the claim that was
+    /// under way has ended (or had its time). It claims and renews nothing any more then: stop it, and start another
+    /// process. Answers why, if there is more to say than that a task died.
+    pub async fn broken(&self) -> Option<String> {
         let mut stage = self.stage.subscribe();
         // An error would mean that the engine itself is gone, and it is borrowed.
         drop(stage.wait_for(|stage| *stage == Stage::Broken).await);
         drop(tokio::time::timeout(self.shutdown, self.pulling.closed()).await);
+        self.why.get().cloned()
     }
 
     /// Stop: claim no more, give back what was not sent, let what is in flight end within the time allowed, and

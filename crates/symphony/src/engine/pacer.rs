@@ -251,7 +251,7 @@ mod tests {
         assert!((36..=50).contains(&claims), "{claims} claims in ten seconds");
         // Once it is quiet, the next one is followed at once.
         let now = start + 11_000 * MS;
-        pacer.claimed(now - 300 * MS, catch(500, 0, Look::Full), 600_000);
+        pacer.claimed(start + 10_700 * MS, catch(500, 0, Look::Full), 600_000);
         pacer.hint(now, true, 0);
         assert_eq!(pacer.wakes_at(), now);
         // And one that led to work is no stranger's.

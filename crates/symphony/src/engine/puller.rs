@@ -13,8 +13,10 @@ use super::gate::{Allowance, Breaker, Pace};
 use super::holds::Hold;
 use super::pacer::{Catch, Look, Pacer, worth_claiming};
 use super::{
-    Ask, Claimed, Dispatched, Group, Interruption, Lane, Point, Shared, Stage, Unsent, jitter,
+    Ask, Claimed, Dispatched, Group, Interruption, Lane, Point, RefusedSince, Shared, Stage,
+    Unsent, jitter,
 };
+use crate::db::DbError;
 
 /// A task each would cost more in wake-ups than a quick rail does in work.
 const ITEMS_PER_TASK: usize = 8;
@@ -137,6 +139,7 @@ pub(super) async fn pull<L: Lane>(
     let mut stage = shared.stage.clone();
     let mut pacer = Pacer::new(Instant::now(), shared.settings.poll);
     let mut decided = shared.database.news().decided.subscribe();
+    let mut refused = RefusedSince::default();
     loop {
         // Only the waiting is interrupted: a claim that was begun is finished, so that no lease is left behind.
         let items_max = tokio::select! {
@@ -147,7 +150,16 @@ pub(super) async fn pull<L: Lane>(
                 wait_for_room(&shared, group).await
             } => items_max,
         };
-        claim(&shared, index, group, items_max, &mut pacer, &outlet).await;
+        match claim(&shared, index, group, items_max, &mut pacer, &outlet).await {
+            Ok(()) => refused.ended(),
+            Err(error) => {
+                let since = refused.failed(&error, Instant::now());
+                if since.is_some_and(|since| shared.end_if_refused_for_long("claim", since, &error))
+                {
+                    break;
+                }
+            }
+        }
     }
     shared.holds.stop_sending();
     group.calls.close();
@@ -232,7 +244,7 @@ async fn claim<L: Lane>(
     items_max: usize,
     pacer: &mut Pacer,
     outlet: &Outlet<L>,
-) {
+) -> Result<(), DbError> {
     let asked_at = shared.clock.now();
     let look = pacer.look(Instant::now());
     let request = Ask {
@@ -254,7 +266,7 @@ async fn claim<L: Lane>(
             pacer.failed(Instant::now(), jitter());
             group.claimed(0);
             release(shared, index, items_max);
-            return;
+            return Err(error);
         }
     };
     let got = works.len();
@@ -263,7 +275,7 @@ async fn claim<L: Lane>(
     release(shared, index, items_max.saturating_sub(got));
     if works.is_empty() {
         shared.metrics.empty_claims.add(1);
-        return;
+        return Ok(());
     }
     shared.metrics.claimed_items.add(works.iter().map(L::items).sum());
     let holds = shared.holds.add(asked_at, works.iter().map(L::lease), group.pace.as_ref());
@@ -273,6 +285,7 @@ async fn claim<L: Lane>(
         let some: Vec<_> = items.by_ref().take(ITEMS_PER_TASK).collect();
         tokio::spawn(carry_all(shared.clone(), index, some, outlet.clone()));
     }
+    Ok(())
 }
 
 /// Carry some items out, all at the same time.

@@ -23,6 +23,9 @@ pub struct EngineSettings {
     pub gather: Duration,
     /// How long what is in flight may take to end after a stop was asked for.
     pub shutdown: Duration,
+    /// How long the database may answer every claim, or every write of outcomes, with a refusal before the worker
+    /// ends. A database that is away is waited for without end.
+    pub refused_max: Duration,
 }
 
 impl Default for EngineSettings {
@@ -36,6 +39,7 @@ impl Default for EngineSettings {
             repair: (Duration::from_secs(2), Duration::from_secs(4)),
             gather: Duration::from_millis(1),
             shutdown: Duration::from_secs(25),
+            refused_max: Duration::from_mins(1),
         }
     }
 }

@@ -44,6 +44,7 @@ fn in_words(execution: &Execution) -> String {
             assert!(execution.effects.is_empty());
             format!("{code}{} {message}", if *retryable { "" } else { "!" })
         }
+        Outcome::Away { code, message } => format!("{code}~ {message}"),
         Outcome::TimedOut => "TimedOut".to_owned(),
     }
 }
@@ -118,20 +119,20 @@ async fn a_bad_effect_fails_the_run_by_its_place() {
 
 #[tokio::test]
 async fn statuses_say_whether_to_try_again() {
-    for (status, again) in [
-        (301, false),
-        (400, false),
-        (401, false),
-        (404, false),
-        (408, true),
-        (409, false),
-        (429, true),
-        (500, true),
-        (503, true),
-        (599, true),
+    // Not at all, again, or again without counting it.
+    for (status, mark) in [
+        (301, "!"),
+        (400, "!"),
+        (401, "!"),
+        (404, "!"),
+        (408, ""),
+        (409, "!"),
+        (429, "~"),
+        (500, ""),
+        (503, "~"),
+        (599, ""),
     ] {
         let told = in_words(&answered(status, r#"{"value":1}"#).await);
-        let mark = if again { "" } else { "!" };
         assert_eq!(told, format!("HTTP_STATUS{mark} the URL answered with status {status}"));
     }
 }
@@ -161,7 +162,7 @@ async fn a_url_that_does_not_answer_times_out_and_one_that_is_not_there_can_be_t
     slow.timeout = Duration::from_millis(100);
     assert_eq!(in_words(&executor(true).run(&slow).await), "TimedOut");
     let told = in_words(&executor(true).run(&request("http://127.0.0.1:1/")).await);
-    assert!(told.starts_with("CONNECT_FAILED connecting"), "{told}");
+    assert!(told.starts_with("CONNECT_FAILED~ connecting"), "{told}");
     let garbage = TestServer::start("hello\r\n\r\n").await;
     let told = in_words(&executor(true).run(&request(&garbage.url)).await);
     assert!(told.starts_with("BAD_RESPONSE! "), "{told}");

@@ -166,7 +166,7 @@ impl<'a, 'js> Run<'a, 'js> {
         };
         let effects = match outcome {
             Outcome::Value(_) => self.host.borrow_mut().effects.take(),
-            Outcome::Failed { .. } | Outcome::TimedOut => Vec::new(),
+            Outcome::Failed { .. } | Outcome::Away { .. } | Outcome::TimedOut => Vec::new(),
         };
         (outcome, effects)
     }

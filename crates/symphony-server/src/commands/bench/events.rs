@@ -22,7 +22,7 @@ use crate::server::Server;
 const BEHIND: u32 = 50_000;
 
 pub(super) async fn run(global: &Global, options: &BenchEvents) -> Result<ExitCode, Failure> {
-    let server = Server::open(global).await?;
+    let server = Server::open_or_private(global).await?;
     let result = measure(global, options, &server).await;
     server.close().await?;
     let lines = result?;

@@ -49,7 +49,7 @@ pub(super) async fn run(global: &Global, what: &What) -> Result<ExitCode, Failur
 }
 
 async fn run_sql(global: &Global, options: &BenchSql) -> Result<ExitCode, Failure> {
-    let server = Server::open(global).await?;
+    let server = Server::open_or_private(global).await?;
     let result = measure(global, options, &server).await;
     server.close().await?;
     let lines = result?;

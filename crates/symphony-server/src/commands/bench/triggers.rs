@@ -61,7 +61,7 @@ pub(super) async fn run(global: &Global, options: &BenchTriggers) -> Result<Exit
     "127.0.0.1:0".clone_into(&mut config.triggers.http_listen);
     "off".clone_into(&mut config.triggers.email.listen);
     allow_open_files()?;
-    let server = Server::open(global).await?;
+    let server = Server::open_or_private(global).await?;
     let result = measure(global, options, &config, &server).await;
     server.close().await?;
     let comparisons = result?;

@@ -53,7 +53,7 @@ impl Timing {
 }
 
 pub(super) async fn run(global: &Global, options: &BenchRun) -> Result<ExitCode, Failure> {
-    let server = Server::open(global).await?;
+    let server = Server::open_or_private(global).await?;
     let result = measure(global, options, &server).await;
     server.close().await?;
     let (lines, timings) = result?;

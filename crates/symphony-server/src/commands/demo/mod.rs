@@ -63,7 +63,7 @@ pub(super) async fn run(global: &Global, options: &Demo) -> Result<ExitCode, Fai
         ));
     }
     let story = Story::new(global.json);
-    let server = Server::open(global).await?;
+    let server = Server::open_or_private(global).await?;
     let result = Box::pin(on_a_stage(global, options, &server, &story)).await;
     server.close().await?;
     result

@@ -156,7 +156,7 @@ pub(super) async fn make_mistakes(database: &Database, story: &Story) -> Result<
     let mut transaction = database.begin(Role::Ingest).await?;
     let never =
         request("never-invoice-1".to_owned(), "merchant-04".to_owned(), "sepa", r#""1.00""#)?;
-    Ingest::enqueue(transaction.connection(), &never).await?;
+    Ingest::enqueue(&mut transaction, &never).await?;
     drop(transaction);
     story.tell(
         Tone::Good,

@@ -23,6 +23,17 @@ pub(crate) enum Step {
     Park(&'static str),
 }
 
+/// What comes after an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// What its verdict says.
+    Settle,
+    /// The rail is asked again after this long.
+    Wait(Duration),
+    /// Leave it to a person.
+    Park,
+}
+
 /// How long the rail has known the item's key at most, and for how long at least nothing was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ages {

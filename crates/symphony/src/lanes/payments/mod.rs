@@ -22,7 +22,7 @@ use crate::engine::{
 };
 use crate::money::{self, Defect};
 pub use decide::needs_marks;
-use decide::{Ages, Step};
+use decide::{Ages, Step, Then};
 use first_byte::{FirstByte, Refusal};
 use rail::{Answer, Inquiry, InquiryTerms, Payment, Rail, Verdict};
 
@@ -83,17 +83,6 @@ pub struct PaymentLane {
     rails: BTreeMap<String, RailSetup>,
     /// Where each rail sends to, as claims are told.
     endpoints: BTreeMap<String, [String; 1]>,
-}
-
-/// What comes after an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Then {
-    /// What its verdict says.
-    Settle,
-    /// The rail is asked again after this long.
-    Wait(Duration),
-    /// Leave it to a person.
-    Park,
 }
 
 /// How one dispatch ended.

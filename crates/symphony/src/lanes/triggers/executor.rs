@@ -74,6 +74,13 @@ pub enum Outcome {
         /// Another attempt may end differently.
         retryable: bool,
     },
+    /// What should have taken it is busy or away, and surely did not: not one of its attempts.
+    Away {
+        /// A stable name, such as `CONNECT_FAILED`.
+        code: &'static str,
+        /// In words.
+        message: String,
+    },
     /// It took too long and was stopped.
     TimedOut,
 }

@@ -230,11 +230,15 @@ fn failed(code: &'static str, message: &str, retryable: bool) -> Execution {
 /// A run's end as the ledger writes it.
 fn outcome_of(item: &ClaimedTrigger, execution: Execution, took: Duration) -> TriggerOutcome {
     let Execution { outcome, logs, effects } = execution;
+    let spends_attempt = !matches!(outcome, Outcome::Away { .. });
     let (state, result, error_code, error_message) = match outcome {
         Outcome::Value(value) => (TriggerState::Dispatched, Some(value), None, None),
         Outcome::Failed { code, message, retryable } => {
             let state = if retryable { TriggerState::Retryable } else { TriggerState::Failed };
             (state, None, Some(code.to_owned()), Some(message))
+        }
+        Outcome::Away { code, message } => {
+            (TriggerState::Retryable, None, Some(code.to_owned()), Some(message))
         }
         Outcome::TimedOut => (
             TriggerState::Retryable,
@@ -256,6 +260,7 @@ fn outcome_of(item: &ClaimedTrigger, execution: Execution, took: Duration) -> Tr
         error_code,
         error_message,
         latency_ms: Some(i32::try_from(took.as_millis()).unwrap_or(i32::MAX)),
+        spends_attempt,
     }
 }
 

@@ -17,6 +17,8 @@ use crate::db::{DbError, Executor, ReplyListener};
 
 /// Wake-ups are hints: whoever still waits is looked for as often as this.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often to look where nothing can be heard.
+const LOOK_UNHEARD_EVERY: Duration = Duration::from_millis(100);
 /// At most this many names in one look.
 const NAMES_MAX: usize = 1_000;
 
@@ -108,7 +110,9 @@ async fn fill_once(
     executor: &Executor,
     listen: &PgConnectOptions,
 ) -> Result<(), DbError> {
-    let mut listener = ReplyListener::connect(listen.clone()).await?;
+    let Some(mut listener) = ReplyListener::connect(listen.clone()).await? else {
+        return look_for_ever(waiting, executor).await;
+    };
     loop {
         let mut names = match tokio::time::timeout(LOOK_EVERY, listener.next()).await {
             Ok(heard) => match heard? {
@@ -127,6 +131,14 @@ async fn fill_once(
             }
         }
         deliver(waiting, executor, &names).await?;
+    }
+}
+
+/// Behind a transaction pooler nothing is heard: whoever waits for another process is looked for often.
+async fn look_for_ever(waiting: &Waiting, executor: &Executor) -> Result<(), DbError> {
+    loop {
+        tokio::time::sleep(LOOK_UNHEARD_EVERY).await;
+        deliver(waiting, executor, &everybody(waiting)).await?;
     }
 }
 

@@ -108,6 +108,7 @@ pub(super) fn in_words(execution: &Execution) -> String {
             assert!(execution.effects.is_empty() && message.chars().count() <= 500);
             format!("{code}{} {message}", if *retryable { "" } else { "!" })
         }
+        Outcome::Away { code, .. } => panic!("a script is never away: {code}"),
         Outcome::TimedOut => {
             assert!(execution.effects.is_empty());
             "TimedOut".to_owned()

@@ -1,0 +1,129 @@
+//! Which role a transaction acts as, and which of several a login has.
+
+use super::{Database, DbError, RoleTransaction};
+
+/// What a transaction is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Produces.
+    Ingest,
+    /// Works.
+    Executor,
+    /// Acts on items: as `symphony_operator`, or as `symphony_approver` where the login has only that.
+    Operator,
+    /// Reads: as the first of `symphony_auditor`, `symphony_operator`, `symphony_approver` and `symphony_readonly` that
+    /// the login has.
+    Auditor,
+    /// Applies events.
+    Consumer,
+}
+
+impl Role {
+    /// The database's roles that will do, the best one first.
+    pub fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::Ingest => &["symphony_ingest"],
+            Self::Executor => &["symphony_executor"],
+            Self::Operator => &["symphony_operator", "symphony_approver"],
+            Self::Auditor => {
+                &["symphony_auditor", "symphony_operator", "symphony_approver", "symphony_readonly"]
+            }
+            Self::Consumer => &["symphony_consumer"],
+        }
+    }
+}
+
+/// Where a transaction's role comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RoleSource {
+    /// `SET LOCAL ROLE` at the start of every transaction: safe behind a transaction pooler.
+    EachTransaction,
+    /// The login already has exactly the role's rights: one round trip less.
+    Login,
+}
+
+/// A worker's transactions end by themselves: where its connection swallowed the COMMIT, the server would otherwise
+/// hold the rows for hours, against the same worker's next try too. Set with the transaction, as the role is.
+const BEGIN_AS_WORKER: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '10s'";
+
+/// The roles of these that the session's login may act as, in the order given. From 16 on a membership may go
+/// without the right to SET ROLE.
+const HELD_ROLES: &str = "SELECT w.role FROM unnest($1::text[]) WITH ORDINALITY w(role, place) \
+      JOIN pg_roles r ON r.rolname = w.role \
+     WHERE pg_has_role(session_user, r.oid, CASE WHEN current_setting('server_version_num')::int >= 160000 \
+                                                 THEN 'SET' ELSE 'MEMBER' END) \
+     ORDER BY w.place";
+
+fn begin_as(role: &str) -> &'static str {
+    match role {
+        "symphony_ingest" => "BEGIN; SET LOCAL ROLE symphony_ingest",
+        "symphony_executor" => {
+            "BEGIN; SET LOCAL ROLE symphony_executor; SET LOCAL idle_in_transaction_session_timeout = '10s'"
+        }
+        "symphony_operator" => "BEGIN; SET LOCAL ROLE symphony_operator",
+        "symphony_approver" => "BEGIN; SET LOCAL ROLE symphony_approver",
+        "symphony_auditor" => "BEGIN; SET LOCAL ROLE symphony_auditor",
+        "symphony_readonly" => "BEGIN; SET LOCAL ROLE symphony_readonly",
+        _ => "BEGIN; SET LOCAL ROLE symphony_consumer",
+    }
+}
+
+impl Database {
+    /// Start a transaction that acts as one role.
+    pub async fn begin(&self, role: Role) -> Result<RoleTransaction, DbError> {
+        let statements = match (self.roles, role) {
+            // Any SET pins a session of RDS Proxy; there the login itself has the time-out, as docs/OPERATING.md says.
+            (RoleSource::Login, Role::Executor) if !self.sessions_are_lent() => BEGIN_AS_WORKER,
+            (RoleSource::Login, _) => "BEGIN",
+            (RoleSource::EachTransaction, role) => begin_as(self.held_role(role).await?),
+        };
+        // One round trip for all of it.
+        RoleTransaction::begin(self, statements).await.map_err(|error| match error {
+            DbError::MissingPrivilege { .. } => self.missing(role),
+            other => other,
+        })
+    }
+
+    /// Start a transaction with the login's own rights.
+    pub async fn begin_as_login(&self) -> Result<RoleTransaction, DbError> {
+        RoleTransaction::begin(self, "BEGIN").await
+    }
+
+    /// The role to act as. Where one would do only, SET ROLE itself says whether the login has it.
+    async fn held_role(&self, role: Role) -> Result<&'static str, DbError> {
+        let (names, held) = (role.names(), self.held_roles.get());
+        let first_of = |held: &[String]| {
+            names.iter().find(|name| held.iter().any(|held| held == *name)).copied()
+        };
+        if let [only] = names {
+            return Ok(only);
+        }
+        if let Some(role) = held.and_then(|held| first_of(held)) {
+            return Ok(role);
+        }
+        let mut transaction = self.begin_as_login().await?;
+        let asked = Role::Auditor.names();
+        let held: Vec<String> =
+            sqlx::query_scalar(HELD_ROLES).bind(asked).fetch_all(&mut transaction).await?;
+        // A login that has none is asked about again: somebody may grant it one meanwhile.
+        let found = first_of(&held);
+        if found.is_some() {
+            drop(self.held_roles.set(held));
+        } else if let Some(missing) = missing_role(&mut transaction).await? {
+            return Err(DbError::NotMigrated { message: missing });
+        }
+        found.ok_or_else(|| self.missing(role))
+    }
+
+    fn missing(&self, role: Role) -> DbError {
+        DbError::MissingRole { login: self.login.to_string(), roles: role.names() }
+    }
+}
+
+/// What PostgreSQL would say of a cluster that was never migrated.
+async fn missing_role(transaction: &mut RoleTransaction) -> Result<Option<String>, DbError> {
+    let exists: bool = sqlx::query_scalar("SELECT to_regrole('symphony_auditor') IS NOT NULL")
+        .fetch_one(transaction)
+        .await?;
+    Ok((!exists).then(|| "role \"symphony_auditor\" does not exist".to_owned()))
+}
