@@ -20,6 +20,7 @@ mod app_commands;
 mod apps;
 mod attacks;
 mod bad_input;
+mod borders;
 mod bounds;
 mod buses;
 mod busy_rails;

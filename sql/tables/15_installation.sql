@@ -13,7 +13,7 @@ CREATE TABLE IF NOT EXISTS public.symphony_installation (
     timeline          INT NOT NULL,
     -- When somebody last decided that another server goes on: a worker after a failover, a person after a restore.
     -- Witnesses carry it, so it must grow over every life this data has had: a time, not a count.
-    decided_at        TIMESTAMPTZ NOT NULL DEFAULT '-infinity',
+    decided_at        TIMESTAMPTZ NOT NULL DEFAULT 'epoch',
     -- Set: nothing is dispatched until `symphony restore accept`.
     held_because      TEXT,
     -- When another timeline was first noticed: workers have a moment to say that they miss nothing.

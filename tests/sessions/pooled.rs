@@ -212,12 +212,12 @@ async fn what_a_pooler_costs() {
             let many: Vec<_> =
                 (0..100).map(|n| payment(&format!("{name}-{round}-{n}"), name, "sepa")).collect();
             let claim = symphony::db::ClaimRequest {
-                endpoints: None,
                 worker_id: "w",
                 batch_size: 1,
                 lease_seconds: 60,
                 rails: None,
                 due_from: None,
+                endpoints: None,
             };
             let started = std::time::Instant::now();
             producer.ingest().enqueue_alone(&request).await.unwrap();

@@ -140,6 +140,11 @@ impl TestDb {
         let options = server.clone().database(&name);
         let database =
             Database::connect(options.clone(), 20, RoleSource::EachTransaction).await.unwrap();
+        // A copy that kept its installation's id would be taken for a restored backup by whoever has seen another copy.
+        sqlx::raw_sql("UPDATE public.symphony_installation SET installation_id = gen_random_uuid()")
+            .execute(database.pool())
+            .await
+            .unwrap();
         Self { options, database }
     }
 

@@ -161,7 +161,6 @@ impl Server {
                 migrate::migrate(&self.options, migrate::Options::default()).await?;
             }
         }
-        // One connection first: the pool would hide the reason behind a time-out.
         self.look(async |c| Ok(migrate::require_known(c).await?)).await?;
         let options = self.options.clone();
         let connected = Database::connect_through(self.pooler, options, connections_max, roles);

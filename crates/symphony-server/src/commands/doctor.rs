@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
+use sqlx::PgConnection;
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{Connection as _, PgConnection};
+use sqlx::Connection as _;
 use symphony::db::catalog::{self, environment};
 use symphony::db::inspect::{self, ServerFacts};
 use symphony::db::migrate::{self, MigrateError, State};
@@ -43,7 +44,7 @@ struct Check {
 
 pub(super) async fn run(global: &Global, deep: bool) -> Result<ExitCode, Failure> {
     let server = Server::open(global).await?;
-    let result = match server.look(async |c| examine(c, deep).await).await {
+    let result = match server.look(async |connection| examine(connection, deep).await).await {
         Ok(mut checks) => examine_workers(global, &server, &mut checks).await.map(|()| checks),
         failed => failed,
     };

@@ -213,7 +213,7 @@ impl DbError {
     /// A person must say something first, and until then waiting is right: the server is not the one this
     /// installation ran on, and `symphony restore accept` is awaited (P7020).
     pub fn waits_for_a_person(&self) -> bool {
-        matches!(self, Self::Refused { sqlstate, .. } if sqlstate == "P7020")
+        matches!(self, Self::OtherServer { .. })
     }
 
     /// The server has answered, and the answer is no: as long as nobody changes anything it stays that.

@@ -72,7 +72,7 @@ mod tests {
         let aborted = DbError::Refused { sqlstate: "25P02".into(), message: text() };
         let away = DbError::Unreachable { message: text() };
         let standby = DbError::Refused { sqlstate: "25006".into(), message: text() };
-        let elsewhere = DbError::Refused { sqlstate: "P7020".into(), message: text() };
+        let elsewhere = DbError::OtherServer { message: text() };
         let first = Instant::now();
         let later = first + Duration::from_secs(40);
         for interruption in [away, standby, elsewhere] {

@@ -357,6 +357,8 @@ async fn in_transaction(
     // What was restored of this very version stays; half an update does not.
     if before == State::ChangedByHand {
         run(&mut transaction, LEAVE_OWNER).await?;
+        // A pooler may lend this session to others next: no name stays behind.
+        transaction.clear_cached_statements().await?;
         transaction.commit().await?;
         return Err(MigrateError::Refused { remaining, repaired });
     }
