@@ -78,7 +78,7 @@ async fn every_command_works_through_a_transaction_pooler_however_often() {
                     .await;
             // The tests' server runs without fsync, and that is all that may be wrong with it.
             let only_fsync = command == "doctor"
-                && told.output.contains("OK   invariants")
+                && told.output.contains("OK   data")
                 && told.output.matches("FAIL").count() == 1;
             assert!(
                 told.ok || only_fsync,

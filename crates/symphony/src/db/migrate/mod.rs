@@ -396,10 +396,18 @@ pub async fn check(
 ) -> Result<(State, Vec<Difference>), MigrateError> {
     let mut transaction = connection.begin().await?;
     become_reader(&mut transaction).await?;
-    let state = state_of(&mut transaction).await;
+    let login: String =
+        sqlx::query_scalar("SELECT session_user::text").fetch_one(&mut *transaction).await?;
+    let state = state_of(&mut transaction).await.map_err(|error| match error {
+        MigrateError::Privilege { .. } => DbError::MissingRole { login, roles: LOOKERS }.into(),
+        other => other,
+    });
     transaction.rollback().await?;
     state
 }
+
+/// Who may look without being the login that migrates.
+const LOOKERS: &[&str] = &["symphony_auditor", "symphony_operator", "symphony_approver"];
 
 /// Refuse a schema this build does not know, by its stamp alone: one cheap read for every command.
 pub async fn require_known(connection: &mut PgConnection) -> Result<(), MigrateError> {
@@ -463,7 +471,8 @@ pub async fn become_reader(connection: &mut PgConnection) -> Result<(), MigrateE
         match run(&mut attempt, LOOK_AS_OWNER).await {
             Ok(()) => {
                 attempt.commit().await?;
-                return Ok(());
+                // After the savepoint, with which it would end: what is looked at must not be able to write.
+                return run(connection, "SET LOCAL transaction_read_only = on").await;
             }
             Err(MigrateError::Privilege { .. } | MigrateError::Db(_)) => attempt.rollback().await?,
             Err(error) => return Err(error),

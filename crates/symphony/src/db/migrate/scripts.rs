@@ -30,7 +30,7 @@ SET LOCAL ROLE symphony_control;
 SET LOCAL search_path = pg_catalog, symphony_internal;
 ";
 
-/// The owner's view for a look that is rolled back. What is looked at must not be able to write.
+/// The owner's view for a look that is rolled back.
 pub(super) const LOOK_AS_OWNER: &str = r"
 DO $$ BEGIN
     IF NOT pg_catalog.pg_has_role('symphony_control', 'USAGE') THEN
@@ -38,7 +38,6 @@ DO $$ BEGIN
     END IF;
 END $$;
 SET LOCAL ROLE symphony_control;
-SET LOCAL transaction_read_only = on;
 ";
 
 /// Back to the login, and nothing of the owner's rights stays with it.
