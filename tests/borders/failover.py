@@ -121,10 +121,10 @@ def many_failovers(stage: Stage, report: Report, relay: Relay | None) -> None:
         probe = payments(f"probe-{number}", 1, "keyed")
         enqueue(lambda sql: psql(standby.url("producer"), sql), probe)
         try:
-            wait_until(lambda: bank.first_send(probe[0].instruction), 30, "the probe is sent", 0.01)
+            wait_until(lambda: bank.first_send(probe[0].instruction), 15, "the probe is sent", 0.01)
             gaps.append(bank.first_send(probe[0].instruction) - writable_at)
         except TimeoutError:
-            gaps.append(30.0)
+            gaps.append(15.0)
             worker.kill()
             worker = follow(stage, worker, url, config, standby)
             restarts += 1

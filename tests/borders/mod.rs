@@ -13,7 +13,7 @@ const CLIENT_PROGRAMS: [&str; 4] = ["psql", "pg_basebackup", "pg_dump", "pg_dump
 async fn nothing_is_paid_twice_or_lost_at_any_border() {
     let Some(programs) = programs() else {
         println!(
-            "passed over: there is no python3 (3.10 or later), or PostgreSQL has no client programs"
+            "passed over: no python3 (3.10 or later), or no client programs in SYMPHONY_POSTGRES_BIN"
         );
         return;
     };
