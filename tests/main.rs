@@ -40,6 +40,7 @@ mod fifo;
 mod fifo_acts;
 mod house_rules;
 mod incidents;
+mod losses;
 mod migrations;
 mod private_postgres;
 mod privileges;

@@ -1,6 +1,7 @@
 //! Installing the schema: idempotent, interruptible, concurrent, without superuser, over an older one.
 
 use sqlx::postgres::PgConnectOptions;
+use sqlx::types::Uuid;
 use sqlx::{AssertSqlSafe, ConnectOptions, PgConnection};
 use symphony::db::catalog;
 use symphony::db::migrate::{self, MigrateError, Options, State};
@@ -224,8 +225,11 @@ async fn other_tables_are_refused_without_fresh_and_recreated_with_it() {
         "{error}"
     );
     assert_eq!(db.count("payment_outbox_pending").await, 1, "nothing was touched");
+    let installation: Uuid = db.one("SELECT installation_id FROM symphony_installation").await;
     migrate::migrate(&db.options, Options { fresh: true, ..Options::default() }).await.unwrap();
     assert_eq!(state(&db.options).await, State::UpToDate);
+    let kept: Uuid = db.one("SELECT installation_id FROM symphony_installation").await;
+    assert_eq!(kept, installation, "rails know payments by keys derived from it");
     assert_eq!(db.count("payment_outbox_pending").await, 0);
     assert_eq!(
         symphony::db::inspect::privilege_differences(&mut db.admin().await).await.unwrap(),

@@ -80,10 +80,10 @@ async fn a_claim_under_way_when_the_engine_breaks_is_waited_for_and_given_back_u
     let engine = start_with(&db, vec![setup("sepa", later)], patient, dies);
     until("it is under way", async || bank.running.load(Ordering::SeqCst) == 1).await;
     let mut locker = db.admin().await;
-    run(&mut locker, "BEGIN; LOCK TABLE payment_outbox_pending IN ACCESS EXCLUSIVE MODE")
-        .await
-        .unwrap();
+    // Asked for before the lock is there, so that it is due for whichever claim meets the lock.
+    run(&mut locker, "BEGIN").await.unwrap();
     Ingest::enqueue(&mut locker, &payment("two", "brio", "sepa")).await.unwrap();
+    run(&mut locker, "LOCK TABLE payment_outbox_pending IN ACCESS EXCLUSIVE MODE").await.unwrap();
     until("a claim hangs", async || hangs(&db, "claim_outbox_batch").await).await;
     bank.open.notify_one();
     let unlock = async {

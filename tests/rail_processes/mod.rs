@@ -92,7 +92,8 @@ async fn signal(child: &Child, signal: &str) {
     assert!(Command::new("kill").args([signal, &pid]).status().await.unwrap().success());
 }
 
-/// The most calls in any window of this length.
+/// The most calls in any window of this length, by the bank's clock.
+#[allow(clippy::float_arithmetic)]
 fn most_within(calls: &[(String, String, f64)], seconds: f64) -> usize {
     calls
         .iter()

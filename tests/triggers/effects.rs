@@ -72,9 +72,16 @@ async fn outbound_email_becomes_a_row_without_a_script() {
     db.done("w", &items[0], json!([{"kind": "email_send", "message": message}])).await;
     let row = db.claim_item("w").await;
     assert_eq!((row.source_kind.as_str(), row.script_id), ("email", None));
+    // Derived from the run that wrote it: the same if its completion is lost and it runs again.
+    let key: Uuid = db
+        .one(&format!(
+            "SELECT symphony_internal.derive_key(installation_id, '{}', 'email', 1) FROM symphony_installation",
+            items[0].id
+        ))
+        .await;
     assert_eq!(
         row.payload,
-        json!({"direction": "out", "to": ["a@example.com", "b@example.com"], "subject": "Hello", "text": "Text"})
+        json!({"direction": "out", "to": ["a@example.com", "b@example.com"], "subject": "Hello", "text": "Text", "messageKey": key})
     );
     db.done("w", &row, json!([])).await;
     assert_eq!(db.execution(row.id).await["script_name"], json!(null));

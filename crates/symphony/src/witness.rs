@@ -129,7 +129,7 @@ impl Witness {
                     found,
                     event = "OTHER_SERVER",
                     "nothing is dispatched on this server until a person accepts it: symphony restore check"
-                )
+                );
             }
             ServerState::Waiting { .. } if first => tracing::warn!(found, "the server is another"),
             ServerState::AskFirst { .. } => tracing::warn!(

@@ -11,6 +11,7 @@ CREATE OR REPLACE FUNCTION symphony_internal.apply_trigger_effects(p_item public
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     v_effect JSONB;
+    v_number INT;
     v_events JSONB[];
     v_bad    TEXT;
 BEGIN
@@ -31,12 +32,16 @@ BEGIN
             p_item.app_id, v_effect->>'key', CASE v_effect->>'kind' WHEN 'kv_set' THEN coalesce(v_effect->'value', 'null') END,
             p_item.origin_principal, p_item.trigger_depth + 1, p_item.id, p_item.root_execution_id, p_item.after_dead_letter);
     END LOOP;
-    FOR v_effect IN SELECT e.effect FROM jsonb_array_elements(p_effects) WITH ORDINALITY e(effect, ordinal)
+    FOR v_effect, v_number IN SELECT e.effect, e.ordinal::INT FROM jsonb_array_elements(p_effects) WITH ORDINALITY e(effect, ordinal)
                      WHERE e.effect->>'kind' IN ('queue_send', 'pubsub_publish', 'email_send') ORDER BY e.ordinal
     LOOP
         IF v_effect->>'kind' = 'email_send' THEN
             PERFORM symphony_internal.place_trigger(
-                p_item.app_id, 'email', NULL, NULL, symphony_internal.outbound_email(v_effect->'message'), p_item.origin_principal,
+                p_item.app_id, 'email', NULL, NULL,
+                -- The same if this completion is lost and the script runs again: readers know a mail by it.
+                symphony_internal.outbound_email(v_effect->'message') || jsonb_build_object('messageKey',
+                    (SELECT symphony_internal.derive_key(s.installation_id, p_item.id::TEXT, 'email', v_number) FROM public.symphony_installation s)),
+                p_item.origin_principal,
                 p_item.principal, p_item.trigger_depth + 1, p_item.id, p_item.root_execution_id, p_item.after_dead_letter, 8, '{5,30,120,600,3600}');
         ELSE
             PERFORM symphony_internal.send_message(

@@ -84,12 +84,16 @@ struct Wanted {
     to: Vec<String>,
     subject: String,
     text: String,
+    /// What makes it recognizable when it is sent again, also by another item after a loss of data.
+    #[serde(rename = "messageKey")]
+    message_key: Option<Uuid>,
 }
 
 #[async_trait]
 impl Mailer for Relay {
     async fn send(&self, id: Uuid, message: &RawValue) -> Outcome {
-        let Ok(Wanted { to, subject, text }) = serde_json::from_str(message.get()) else {
+        let Ok(Wanted { to, subject, text, message_key }) = serde_json::from_str(message.get())
+        else {
             return failed("EMAIL_REFUSED", "it has no to, subject and text", false);
         };
         let mail = OutboundMail {
@@ -98,7 +102,7 @@ impl Mailer for Relay {
             subject,
             text,
             html: None,
-            message_id: id.to_string(),
+            message_id: message_key.unwrap_or(id).to_string(),
         };
         match self.sender.send(&mail).await {
             SendOutcome::Accepted { reference } => to_raw_value(&json!({ "reference": reference }))

@@ -164,8 +164,8 @@ async fn examine_identity(
 ) -> Result<(), Failure> {
     let mut transaction = connection.begin().await?;
     migrate::become_reader(&mut transaction).await?;
-    let record: Result<ServerRecord, _> =
-        sqlx::query_as(SERVER_RECORD).fetch_one(&mut *transaction).await;
+    let record: Result<Option<ServerRecord>, _> =
+        sqlx::query_as(SERVER_RECORD).fetch_optional(&mut *transaction).await;
     transaction.rollback().await?;
     let record = match record.map_err(DbError::from) {
         Err(DbError::MissingPrivilege { .. }) => {
@@ -177,13 +177,15 @@ async fn examine_identity(
         }
         record => record?,
     };
+    // The data's own lines say that it is gone.
+    let Some(record) = record else { return Ok(()) };
     match record.trouble() {
         Some(trouble) => checks.push(fail(
             "identity",
             format!("nothing is dispatched here: {trouble}; see `symphony restore check`"),
         )),
         None => {
-            checks.push(ok("identity", "this is the server the installation is known to run on"))
+            checks.push(ok("identity", "this is the server the installation is known to run on"));
         }
     }
     if let (Some(since), Some(until)) = (record.lost_since, record.ask_first_until) {

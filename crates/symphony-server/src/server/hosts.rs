@@ -36,6 +36,7 @@ fn without_session_attributes(tail: &str) -> Result<String, String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::panic)]
 mod tests {
     use super::*;
 

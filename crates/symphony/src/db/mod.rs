@@ -129,8 +129,8 @@ impl Database {
     ) -> Result<Self, DbError> {
         let first = find_writable(&hosts).await?;
         let database = Self::connect_through(pooler, first, connections_max, roles).await?;
-        let pooled = database.sessions_are_lent();
-        let link = Link { options: (*database.pool.connect_options()).clone(), pooled };
+        let options = (*database.pool.connect_options()).clone();
+        let link = Link { options, pooled: database.sessions_are_lent() };
         hosts::follow(database.pool.clone(), link, hosts.clone(), &database.news);
         Ok(Self { hosts: hosts.into(), ..database })
     }

@@ -47,6 +47,7 @@ impl Moment {
     }
 
     /// This long after.
+    #[must_use]
     pub fn after(self, length: Duration) -> Self {
         Self(self.0.saturating_add(length))
     }

@@ -42,7 +42,7 @@ pub(super) async fn run(global: &Global, what: &What) -> Result<ExitCode, Failur
     match what {
         What::Sql(options) => run_sql(global, options).await,
         What::Events(options) => events::run(global, options).await,
-        What::Triggers(options) => triggers::run(global, options).await,
+        What::Triggers(options) => Box::pin(triggers::run(global, options)).await,
         What::Run(options) => workers::run(global, options).await,
         What::Idle(options) => idle::run(global, options).await,
     }

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use sqlx::ConnectOptions as _;
 use sqlx::postgres::PgConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _};
 
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
@@ -32,13 +32,11 @@ impl Watcher {
             let mut tick = tokio::time::interval(LOOK_PAUSE);
             loop {
                 tick.tick().await;
-                let Ok(found) = sqlx::query_scalar::<_, String>(BLOCKERS)
-                    .bind(pid)
-                    .fetch_all(&mut connection)
-                    .await
-                else {
-                    return;
-                };
+                // The simple protocol: behind a pooler no statement may have a name.
+                let sql = AssertSqlSafe(BLOCKERS.replace("$1", &pid.to_string()));
+                let Ok(rows) = sqlx::raw_sql(sql).fetch_all(&mut connection).await else { return };
+                let found: Vec<String> =
+                    rows.iter().filter_map(|row| row.try_get(0).ok()).collect();
                 if !found.is_empty() {
                     *shared.lock().unwrap_or_else(PoisonError::into_inner) = found;
                 }

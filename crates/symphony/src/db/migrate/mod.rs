@@ -14,7 +14,8 @@ mod scripts;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _};
+use uuid::Uuid;
 
 use super::catalog::{self, Difference, environment};
 use super::{DbError, inspect, privileges};
@@ -263,7 +264,9 @@ fn is_race(error: &DbError) -> bool {
 
 async fn try_migrate(server: &PgConnectOptions, options: Options) -> Result<Report, MigrateError> {
     let mut connection = server.connect().await?;
-    let pid: i32 = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut connection).await?;
+    // The simple protocol: behind a pooler no statement may have a name.
+    let pid: i32 =
+        sqlx::raw_sql("SELECT pg_backend_pid()").fetch_one(&mut connection).await?.try_get(0)?;
     let watcher = Watcher::start(server, pid);
     let result = in_transaction(&mut connection, options).await;
     match result {
@@ -322,13 +325,19 @@ async fn in_transaction(
         }
         _ => {}
     }
+    let mut kept = None;
     if options.fresh {
+        kept = installation_id(&mut transaction).await?;
         run(&mut transaction, DROP_EVERYTHING).await?;
         run(&mut transaction, BECOME_OWNER).await?;
     }
     let fresh = options.fresh || before == State::NotInstalled;
     if fresh {
         install(&mut transaction).await?;
+    }
+    if let Some(id) = kept {
+        let keep = format!("UPDATE public.symphony_installation SET installation_id = '{id}'");
+        run(&mut transaction, &keep).await?;
     }
     let outcome = repair::repair(&mut transaction, &differences).await?;
     notes.extend(outcome.notes);
@@ -376,6 +385,19 @@ async fn install(connection: &mut PgConnection) -> Result<(), MigrateError> {
         run(connection, &script).await?;
     }
     Ok(())
+}
+
+/// Kept when everything else is made anew: rails know payments by keys that are derived from it.
+async fn installation_id(connection: &mut PgConnection) -> Result<Option<Uuid>, MigrateError> {
+    let there: bool =
+        sqlx::query_scalar("SELECT to_regclass('public.symphony_installation') IS NOT NULL")
+            .fetch_one(&mut *connection)
+            .await?;
+    if !there {
+        return Ok(None);
+    }
+    let sql = "SELECT installation_id FROM public.symphony_installation";
+    Ok(sqlx::query_scalar(sql).fetch_optional(connection).await?)
 }
 
 /// What is not as declared and matters.

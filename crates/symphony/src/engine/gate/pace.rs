@@ -119,7 +119,7 @@ impl Drop for Counted<'_> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use std::convert::Infallible;
     use std::sync::atomic::AtomicU32;

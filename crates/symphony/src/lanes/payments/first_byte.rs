@@ -55,10 +55,10 @@ impl<'a> FirstByte<'a> {
         let marks = self.item.marks_sending || decide::needs_marks(self.terms);
         if marks {
             let marked = self.executor.mark_sending(self.worker_id, &[self.item.lease()]).await;
-            held(marked.map(|marks| marks.first().is_some_and(|(_, marked)| *marked)))?;
+            held(marked.ok().map(|marks| marks.first().is_some_and(|(_, marked)| *marked)))?;
         } else if self.terms.key_lifetime.is_none() {
             // Nothing but the lease keeps a second copy from being paid: this worker's own word is not enough.
-            held(self.executor.still_holds(self.worker_id, self.item.lease()).await)?;
+            held(self.executor.still_holds(self.worker_id, self.item.lease()).await.ok())?;
         }
         self.hold
             .begin_sending(self.terms.timeout)
@@ -66,12 +66,12 @@ impl<'a> FirstByte<'a> {
     }
 }
 
-fn held(answer: Result<bool, crate::db::DbError>) -> Result<(), Refusal> {
+fn held(answer: Option<bool>) -> Result<(), Refusal> {
     match answer {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(Refusal::Unmarked(Unsent::LeaseLost)),
+        Some(true) => Ok(()),
+        Some(false) => Err(Refusal::Unmarked(Unsent::LeaseLost)),
         // It may be marked: then its lease runs out and a person is asked. It is not sent, in any case.
-        Err(_) => Err(Refusal::Unmarked(Unsent::Undecided)),
+        None => Err(Refusal::Unmarked(Unsent::Undecided)),
     }
 }
 
