@@ -123,7 +123,7 @@ async fn what_a_person_has_cleared_after_a_loss_is_not_doubted_again() {
 }
 
 async fn beat(db: &TestDb, known: Option<Beat>) -> (ServerState, Option<Beat>) {
-    db.database.executor().beat_witness(Uuid::from_u128(7), "w", true, known).await.unwrap()
+    db.database.executor().beat_witness(Uuid::from_u128(7), "w", true, known, false).await.unwrap()
 }
 
 /// A witness that was told three numbers, and a payment that waits.
@@ -148,8 +148,12 @@ async fn a_database_that_is_hours_behind_its_witness_is_held() {
     assert!(matches!(state, ServerState::Held { .. }), "{state:?}");
     // The next worker has no witness, and is held all the same.
     assert_refused(&db).await;
-    let (state, _) =
-        db.database.executor().beat_witness(Uuid::from_u128(8), "v", false, None).await.unwrap();
+    let (state, _) = db
+        .database
+        .executor()
+        .beat_witness(Uuid::from_u128(8), "v", false, None, false)
+        .await
+        .unwrap();
     assert!(matches!(state, ServerState::Held { .. }), "{state:?}");
     db.database.operator().accept_server(&act(), None, 3_600).await.unwrap();
     let (state, told) = beat(&db, Some(known)).await;
@@ -175,16 +179,24 @@ async fn a_database_that_has_lost_moments_goes_on_and_asks_first() {
 async fn a_failover_behind_synchronous_commits_goes_on_unasked_once_every_worker_says_that_it_misses_nothing()
  {
     let (db, known) = witnessed().await;
-    let (_, other) =
-        db.database.executor().beat_witness(Uuid::from_u128(8), "v", false, None).await.unwrap();
+    let (_, other) = db
+        .database
+        .executor()
+        .beat_witness(Uuid::from_u128(8), "v", false, None, false)
+        .await
+        .unwrap();
     db.sql("UPDATE symphony_witnesses SET synchronous = true").await;
     // The server on record was the one before the promotion.
     db.sql("UPDATE symphony_installation SET timeline = timeline + 1").await;
     assert_refused(&db).await;
     let (state, _) = beat(&db, Some(known)).await;
     assert!(matches!(state, ServerState::Waiting { .. }), "{state:?}");
-    let (state, _) =
-        db.database.executor().beat_witness(Uuid::from_u128(8), "v", false, other).await.unwrap();
+    let (state, _) = db
+        .database
+        .executor()
+        .beat_witness(Uuid::from_u128(8), "v", false, other, false)
+        .await
+        .unwrap();
     assert!(matches!(state, ServerState::Known { news: Some(_) }), "{state:?}");
     assert!(!db.claim_one("w").await.must_inquire);
     assert_eq!(db.count("payment_outbox_events WHERE event_type = 'SERVER_CHANGED'").await, 1);
@@ -202,7 +214,11 @@ async fn a_failover_to_an_asynchronous_standby_asks_first_what_was_due() {
 #[tokio::test]
 async fn a_worker_that_was_lost_in_a_synchronous_failover_makes_the_others_ask_first() {
     let (db, known) = witnessed().await;
-    db.database.executor().beat_witness(Uuid::from_u128(8), "gone", false, None).await.unwrap();
+    db.database
+        .executor()
+        .beat_witness(Uuid::from_u128(8), "gone", false, None, false)
+        .await
+        .unwrap();
     db.sql("UPDATE symphony_witnesses SET synchronous = true").await;
     db.sql("UPDATE symphony_installation SET timeline = timeline + 1").await;
     assert!(matches!(beat(&db, Some(known)).await.0, ServerState::Waiting { .. }));
@@ -217,8 +233,12 @@ async fn on_another_timeline_a_worker_that_has_seen_nothing_decides_nothing_abou
     let (db, _) = witnessed().await;
     db.sql("UPDATE symphony_witnesses SET beat_at = beat_at - INTERVAL '1 hour'").await;
     db.sql("UPDATE symphony_installation SET timeline = timeline + 1").await;
-    let (state, _) =
-        db.database.executor().beat_witness(Uuid::from_u128(8), "v", false, None).await.unwrap();
+    let (state, _) = db
+        .database
+        .executor()
+        .beat_witness(Uuid::from_u128(8), "v", false, None, false)
+        .await
+        .unwrap();
     assert!(matches!(state, ServerState::Held { .. }), "{state:?}");
     assert_refused(&db).await;
 }
@@ -297,4 +317,56 @@ async fn what_was_surely_not_executed_goes_to_the_present_endpoint() {
     db.complete("w", refused.lease(), Outcome::Retryable).await.unwrap();
     let next = claim_for(&db, "new").await;
     assert_eq!((next.must_inquire, next.endpoint.as_deref()), (false, Some("new")));
+}
+
+#[tokio::test]
+async fn a_copy_beside_the_original_is_another_database() {
+    let db = TestDb::new().await;
+    db.sql("UPDATE symphony_installation SET database_oid = 1").await;
+    assert_refused(&db).await;
+    assert!(matches!(beat(&db, None).await.0, ServerState::Held { .. }));
+    db.database.operator().accept_server(&act(), None, 3_600).await.unwrap();
+    assert!(matches!(beat(&db, None).await.0, ServerState::Known { .. }));
+}
+
+#[tokio::test]
+async fn a_witness_of_yesterday_does_not_vouch_for_what_others_did_since() {
+    let (db, known) = witnessed().await;
+    db.sql(
+        "UPDATE symphony_witnesses SET synchronous = true, beat_at = beat_at - INTERVAL '1 day'",
+    )
+    .await;
+    db.sql("UPDATE symphony_installation SET timeline = timeline + 1").await;
+    let executor = db.database.executor();
+    let (state, _) =
+        executor.beat_witness(Uuid::from_u128(7), "w", true, Some(known), true).await.unwrap();
+    assert!(matches!(state, ServerState::Held { .. }), "{state:?}");
+    // One that lived through the outage would have beaten, had there been anything to beat on.
+    let (state, _) = beat(&db, Some(known)).await;
+    assert!(matches!(state, ServerState::Known { news: Some(_) }), "{state:?}");
+}
+
+#[tokio::test]
+async fn after_a_loss_an_item_is_bound_to_the_endpoint_it_is_sent_to_from_then_on() {
+    let db = TestDb::new().await;
+    db.enqueue(&payment("one", "acme", "sepa")).await;
+    db.sql("UPDATE symphony_installation SET system_identifier = 1").await;
+    db.database.operator().accept_server(&act(), None, 3_600).await.unwrap();
+    let first = claim_for(&db, "old").await;
+    assert_eq!((first.must_inquire, first.endpoint.as_deref()), (true, Some("?old")));
+    db.complete("w", first.lease(), Outcome::Unknown).await.unwrap();
+    assert_eq!(claim_for(&db, "new").await.endpoint.as_deref(), Some("?old"));
+}
+
+#[tokio::test]
+async fn a_lost_claim_is_decided_upon_once() {
+    let (db, known) = witnessed().await;
+    db.claim_one("w").await;
+    db.sql("DELETE FROM payment_outbox_workers").await;
+    let mut known = Some(known);
+    for _ in 0..3 {
+        let (_, told) = beat(&db, known).await;
+        known = told;
+    }
+    assert_eq!(db.count("payment_outbox_events WHERE event_type = 'SERVER_CHANGED'").await, 1);
 }

@@ -11,6 +11,8 @@ CREATE TABLE IF NOT EXISTS public.symphony_installation (
     -- The server that work was last allowed on.
     system_identifier BIGINT NOT NULL,
     timeline          INT NOT NULL,
+    -- A dump that was restored beside the original, or a copy of it, is another database of the same server.
+    database_oid      OID NOT NULL,
     -- When somebody last decided that another server goes on: a worker after a failover, a person after a restore.
     -- Witnesses carry it, so it must grow over every life this data has had: a time, not a count.
     decided_at        TIMESTAMPTZ NOT NULL DEFAULT 'epoch',
@@ -24,9 +26,9 @@ CREATE TABLE IF NOT EXISTS public.symphony_installation (
     ask_first_until   TIMESTAMPTZ,
     CONSTRAINT symphony_installation_loss_is_whole CHECK ((lost_since IS NULL) = (ask_first_until IS NULL))
 );
-INSERT INTO public.symphony_installation (system_identifier, timeline)
-SELECT c.system_identifier, ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::BIT(32)::INT
-  FROM pg_control_system() c
+INSERT INTO public.symphony_installation (system_identifier, timeline, database_oid)
+SELECT c.system_identifier, ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::BIT(32)::INT, d.oid
+  FROM pg_control_system() c CROSS JOIN pg_database d WHERE d.datname = current_database()
 ON CONFLICT DO NOTHING;
 
 -- What each worker process has been told by this database. It keeps the number outside (in memory, and in a file where

@@ -142,7 +142,8 @@ impl TestDb {
             Database::connect(options.clone(), 20, RoleSource::EachTransaction).await.unwrap();
         // A copy that kept its installation's id would be taken for a restored backup by whoever has seen another copy.
         sqlx::raw_sql(
-            "UPDATE public.symphony_installation SET installation_id = gen_random_uuid()",
+            "UPDATE public.symphony_installation SET installation_id = gen_random_uuid(), \
+                    database_oid = (SELECT oid FROM pg_database WHERE datname = current_database())",
         )
         .execute(database.pool())
         .await

@@ -260,8 +260,9 @@ async fn name_endpoints(database: &Database, rails: &[RailSetup]) -> Result<(), 
                 .await?;
         }
         for unknown in executor.unknown_by_endpoint(&setup.name).await? {
-            let Some(sent_to) = unknown.endpoint.filter(|sent_to| sent_to != present.fingerprint())
-            else {
+            let sent_to =
+                unknown.endpoint.as_deref().map(|sent_to| sent_to.trim_start_matches('?'));
+            let Some(sent_to) = sent_to.filter(|sent_to| *sent_to != present.fingerprint()) else {
                 continue;
             };
             let what = if endpoints.iter().any(|endpoint| endpoint.fingerprint() == sent_to) {

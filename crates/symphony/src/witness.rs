@@ -4,6 +4,7 @@
 //! last. A database that does not know it has lost something. In memory this notices a failover; kept in a file it also
 //! notices a backup that was restored while nobody worked.
 
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,7 +27,9 @@ pub struct Witness {
     executor: Executor,
     worker_id: String,
     kept: Kept,
-    file: Option<PathBuf>,
+    file: Option<Place>,
+    /// What is known comes from a file: others may have worked since it was written.
+    at_start: bool,
     /// How often in a row the answer was the same refusal.
     repeated: (String, u32),
 }
@@ -46,27 +49,27 @@ impl Witness {
         folder: Option<&Path>,
     ) -> Result<Self, WitnessError> {
         let mut kept = Kept { witness_id: Uuid::new_v4(), beat: None };
-        let mut file = None;
+        let mut file: Option<Place> = None;
         if let Some(folder) = folder {
             let installation = executor.installation_id().await?;
-            let path = folder.join(format!("{installation}.json"));
-            match prepare(folder, &path) {
-                Ok(Some(text)) => {
+            match Place::take(folder, installation) {
+                Ok((place, None)) => file = Some(place),
+                Ok((place, Some(text))) => {
                     kept =
                         serde_json::from_str(&text).map_err(|error| WitnessError::Unreadable {
-                            path: path.display().to_string(),
+                            path: place.path.display().to_string(),
                             message: error.to_string(),
                         })?;
-                    file = Some(path);
+                    file = Some(place);
                 }
-                Ok(None) => file = Some(path),
                 Err(error) => tracing::warn!(
-                    path = %path.display(), %error,
+                    path = %folder.display(), %error,
                     "no witness file can be kept here: a backup restored while no worker runs would go unnoticed (database.witness)"
                 ),
             }
         }
-        Ok(Self { executor, worker_id, kept, file, repeated: (String::new(), 0) })
+        let at_start = true;
+        Ok(Self { executor, worker_id, kept, file, at_start, repeated: (String::new(), 0) })
     }
 
     /// Tell the database once.
@@ -78,14 +81,16 @@ impl Witness {
                 &self.worker_id,
                 self.file.is_some(),
                 self.kept.beat,
+                self.at_start,
             )
             .await?;
         if beat.is_some() {
             self.kept.beat = beat;
-            if let Some(path) = &self.file
-                && let Err(error) = write(path, &self.kept)
+            self.at_start = false;
+            if let Some(place) = &self.file
+                && let Err(error) = write(&place.path, &self.kept)
             {
-                tracing::warn!(path = %path.display(), %error, "the witness file could not be written");
+                tracing::warn!(path = %place.path.display(), %error, "the witness file could not be written");
             }
         }
         Ok(state)
@@ -169,23 +174,41 @@ pub enum WitnessError {
     },
 }
 
-/// The file's text, if there is one; makes the folder.
-fn prepare(folder: &Path, path: &Path) -> io::Result<Option<String>> {
-    std::fs::create_dir_all(folder)?;
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // Now, and not in a second: whoever starts a worker is there to read why it cannot.
-            let probe = path.with_extension(format!("{}.tmp", std::process::id()));
-            std::fs::write(&probe, "")?;
-            std::fs::remove_file(&probe)?;
-            Ok(None)
+/// More processes on one host than this share no folder.
+const PLACES_MAX: u32 = 64;
+
+/// A witness's own file: each process of a host has one, and finds it again after a restart.
+#[derive(Debug)]
+struct Place {
+    path: PathBuf,
+    /// Locked for as long as the process lives.
+    _lock: File,
+}
+
+impl Place {
+    /// The first place that no other process has, and the text in it.
+    fn take(folder: &Path, installation: Uuid) -> io::Result<(Self, Option<String>)> {
+        std::fs::create_dir_all(folder)?;
+        for number in 0..PLACES_MAX {
+            let lock = File::create(folder.join(format!("{installation}.{number}.lock")))?;
+            match lock.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => continue,
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+            let place =
+                Self { path: folder.join(format!("{installation}.{number}.json")), _lock: lock };
+            return match std::fs::read_to_string(&place.path) {
+                Ok(text) => Ok((place, Some(text))),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((place, None)),
+                Err(error) => Err(error),
+            };
         }
-        Err(error) => Err(error),
+        Err(io::Error::other(format!("{PLACES_MAX} processes have their witnesses here already")))
     }
 }
 
-/// Whole or not at all: a process may die at any byte, and two may share the file.
+/// Whole or not at all: a process may die at any byte.
 fn write(path: &Path, kept: &Kept) -> io::Result<()> {
     let text = serde_json::to_string(kept).map_err(io::Error::other)?;
     let next = path.with_extension(format!("{}.tmp", std::process::id()));

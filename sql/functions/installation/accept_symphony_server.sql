@@ -30,6 +30,8 @@ BEGIN
     finding := concat_ws('; ', v_known.held_because,
         CASE WHEN v_system <> v_known.system_identifier
              THEN format('another server: system identifier %s instead of %s', v_system, v_known.system_identifier) END,
+        CASE WHEN symphony_internal.present_database() <> v_known.database_oid
+             THEN 'another database than on record: a copy of it, or a restored dump' END,
         CASE WHEN v_timeline <> v_known.timeline THEN format('timeline %s instead of %s', v_timeline, v_known.timeline) END);
     IF finding = '' AND p_lost_since IS NOT NULL THEN
         finding := format('nothing by itself; %s says what is missing', p_actor);
@@ -46,7 +48,7 @@ BEGIN
       FROM public.payment_outbox_pending p LEFT JOIN public.payment_outbox_rails r ON r.rail_type = p.rail_type;
     IF NOT dry_run THEN
         PERFORM symphony_internal.go_on_asking_first(lost_since, make_interval(secs => p_ask_first_seconds));
-        UPDATE public.payment_outbox_pending p SET must_inquire = true WHERE NOT p.must_inquire;
+        UPDATE public.payment_outbox_pending p SET must_inquire = true, endpoint = NULL WHERE NOT p.must_inquire;
         INSERT INTO public.payment_outbox_events (event_type, actor, approver, reason, details)
         VALUES ('SERVER_ACCEPTED', p_actor, p_approver, p_reason,
                 jsonb_build_object('finding', finding, 'system_identifier_before', v_known.system_identifier, 'system_identifier', v_system,

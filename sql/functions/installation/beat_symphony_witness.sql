@@ -8,11 +8,11 @@
 --          worker says that it misses nothing and commits had waited for a standby; otherwise what was sent in the
 --          lost moments is unknown, and rails are asked first. More than p_loss_max_seconds lost is no failover but a
 --          restored backup or a copy: that waits for a person. Nothing is counted on meanwhile, because the count is
---          the evidence.
+--          the evidence. p_at_start says that what the worker knows comes from a file: it did not see what others did since.
 CREATE OR REPLACE FUNCTION public.beat_symphony_witness(
     p_witness_id UUID, p_worker_id TEXT, p_durable BOOLEAN DEFAULT false, p_beat_no BIGINT DEFAULT NULL,
     p_beat_at TIMESTAMPTZ DEFAULT NULL, p_decided_at TIMESTAMPTZ DEFAULT NULL, p_claimed_at TIMESTAMPTZ DEFAULT NULL,
-    p_loss_max_seconds INT DEFAULT 300
+    p_loss_max_seconds INT DEFAULT 300, p_at_start BOOLEAN DEFAULT false
 ) RETURNS TABLE (state TEXT, detail TEXT, installation_id UUID, beat_no BIGINT, beat_at TIMESTAMPTZ, decided_at TIMESTAMPTZ)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -44,6 +44,7 @@ BEGIN
            AND NOT EXISTS (SELECT FROM public.payment_outbox_workers c WHERE c.worker_id = p_worker_id AND c.last_claim_at >= p_claimed_at));
 
     IF v_missing OR v_known.held_because IS NOT NULL OR v_system <> v_known.system_identifier
+       OR symphony_internal.present_database() <> v_known.database_oid
        OR v_timeline <> v_known.timeline THEN
         SELECT i.* INTO STRICT v_known FROM public.symphony_installation i FOR UPDATE;
         -- Somebody else may have decided while this waited for the lock.
@@ -57,11 +58,14 @@ BEGIN
         ELSIF v_system <> v_known.system_identifier THEN
             detail := format('this is another server (system identifier %s instead of %s), so a restored or copied database', v_system,
                              v_known.system_identifier);
+        ELSIF symphony_internal.present_database() <> v_known.database_oid THEN
+            detail := 'this is another database than on record, so a copy of it or a restored dump';
         ELSIF v_missing THEN
-            v_lost := LEAST(coalesce(v_own.beat_at, v_newest), p_beat_at);
+            v_lost := coalesce(v_own.beat_at, v_newest);
             detail := format('a worker was told something at %s that this database does not know; what it knows ends at %s',
                              GREATEST(p_beat_at, p_claimed_at), coalesce(v_newest::TEXT, 'no worker''s beat'));
             IF v_lost >= GREATEST(p_beat_at, p_claimed_at) - v_loss_max THEN
+                v_lost := LEAST(v_lost, p_beat_at);
                 state := 'ASK_FIRST';
             END IF;
         ELSIF v_timeline = v_known.timeline THEN
@@ -70,7 +74,8 @@ BEGIN
             UPDATE public.symphony_installation i SET noticed_at = v_now WHERE v_known.noticed_at IS NULL;
             UPDATE public.symphony_witnesses w SET vouches_for = v_timeline
              WHERE w.witness_id = p_witness_id AND v_counts;
-            IF v_newest IS NULL OR (v_newest < v_now - v_loss_max AND NOT v_counts) THEN
+            -- Who has just been started knows nothing of what others did since it was stopped.
+            IF v_newest IS NULL OR (v_newest < v_now - v_loss_max AND (p_at_start OR NOT v_counts)) THEN
                 detail := format('the server is on timeline %s instead of %s, and no worker that has seen the earlier one can say what was lost',
                                  v_timeline, v_known.timeline);
             ELSIF NOT EXISTS (SELECT FROM public.symphony_witnesses w

@@ -13,9 +13,11 @@ DECLARE
 BEGIN
     UPDATE public.symphony_installation i
        SET system_identifier = c.system_identifier, timeline = symphony_internal.server_timeline(),
+           database_oid = symphony_internal.present_database(),
            decided_at = GREATEST(v_now, i.decided_at + INTERVAL '1 microsecond'), held_because = NULL, noticed_at = NULL,
-           -- A loss before this one may still be open.
-           lost_since = CASE WHEN i.ask_first_until > v_now THEN LEAST(i.lost_since, p_lost_since) ELSE p_lost_since END,
+           -- Something that a loss before this one made doubtful may still wait.
+           lost_since = LEAST(p_lost_since, v_now, CASE WHEN i.ask_first_until > v_now OR EXISTS (
+               SELECT FROM public.payment_outbox_pending p WHERE p.created_at < i.ask_first_until) THEN i.lost_since END),
            ask_first_until = GREATEST(i.ask_first_until, v_now + p_ask_first_for)
       FROM pg_control_system() c;
 END $$;

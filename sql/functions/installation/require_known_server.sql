@@ -3,7 +3,7 @@
 -- Moves    nothing
 -- Caller   the claim functions of every lane, and mark_outbox_sending
 -- Locks    nothing
--- Refuses  P7020 another system identifier or timeline than on record, or held for a person
+-- Refuses  P7020 another system identifier, database or timeline than on record, or held for a person
 -- Why      a restored backup or a clone would send again what was sent after it was taken. The claim asks, because it is
 --          the one thing no worker can do without. A commit that the server could lose in a crash is no lease: it waits
 --          for the disk, and for the standby where there is a synchronous one.
@@ -24,6 +24,9 @@ BEGIN
     ELSIF v_system <> v_known.system_identifier THEN
         RAISE EXCEPTION 'nothing is dispatched here: this is another server (system identifier % instead of %), so a restored or copied database',
             v_system, v_known.system_identifier
+            USING ERRCODE = 'P7020', HINT = 'symphony restore check says what was found, symphony restore accept goes on.';
+    ELSIF symphony_internal.present_database() <> v_known.database_oid THEN
+        RAISE EXCEPTION 'nothing is dispatched here: this is another database than on record, so a copy of it or a restored dump'
             USING ERRCODE = 'P7020', HINT = 'symphony restore check says what was found, symphony restore accept goes on.';
     ELSIF symphony_internal.server_timeline() <> v_known.timeline THEN
         RAISE EXCEPTION 'nothing is dispatched here yet: the server is on timeline % instead of %, after a failover or a restore',

@@ -131,10 +131,12 @@ BEGIN
                -- It may have been sent in a life of this database that was lost: then nobody knows where either.
                must_inquire = p.must_inquire OR (p.created_at < v_server.ask_first_until
                                                  AND (p.cleared_at IS NULL OR p.cleared_at < v_server.decided_at)) IS TRUE,
-               endpoint = CASE WHEN p.must_inquire THEN p.endpoint
-                               WHEN (p.created_at < v_server.ask_first_until
-                                     AND (p.cleared_at IS NULL OR p.cleared_at < v_server.decided_at)) IS NOT TRUE
-                               THEN p_endpoints[array_position(p_rails, p.rail_type)] END
+               -- Then '?' and this worker's: wherever it was sent before, from here on it is sent nowhere else.
+               endpoint = CASE WHEN p.must_inquire AND p.endpoint IS NOT NULL THEN p.endpoint
+                               WHEN p.must_inquire OR (p.created_at < v_server.ask_first_until
+                                                       AND (p.cleared_at IS NULL OR p.cleared_at < v_server.decided_at)) IS TRUE
+                               THEN '?' || p_endpoints[array_position(p_rails, p.rail_type)]
+                               ELSE p_endpoints[array_position(p_rails, p.rail_type)] END
          WHERE p.outbox_id = ANY (v_ids)
         RETURNING p.outbox_id, p.lease_token, p.lease_expires_at, p.instruction_id, p.participant_id, p.sequence_id,
                   p.idempotency_key, p.rail_type, p.attempt_count, p.must_inquire, p.next_attempt_at, p.created_at,
@@ -161,5 +163,5 @@ BEGIN
     SELECT p_worker_id, t.rail_type, t.through, v_now
       FROM unnest(v_rails, v_through) t(rail_type, through) WHERE t.through > '-infinity'
     ON CONFLICT (worker_id, rail_type) DO UPDATE
-       SET claimed_through = GREATEST(w.claimed_through, excluded.claimed_through), last_claim_at = excluded.last_claim_at;
+       SET claimed_through = GREATEST(w.claimed_through, excluded.claimed_through), last_claim_at = GREATEST(w.last_claim_at, excluded.last_claim_at);
 END $$;

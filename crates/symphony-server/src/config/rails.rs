@@ -84,6 +84,14 @@ fn build(name: &str, section: &RailSection) -> Result<RailSetup, Failure> {
     let rail = build_rail(&format!("rails.{name}"), section.kind, section.own.clone())?;
     let previous = section.previous.iter().enumerate().map(|(index, earlier)| {
         let place = format!("rails.{name}.previous[{index}]");
+        if earlier.contains_key("url")
+            && !earlier.contains_key("inquiry_url")
+            && section.own.contains_key("inquiry_url")
+        {
+            return Err(Failure::new(format!(
+                "{place}: names another url, so it must say where that one is asked: add inquiry_url"
+            )));
+        }
         let mut own = section.own.clone();
         own.extend(earlier.clone());
         let kind = match own.remove("kind") {

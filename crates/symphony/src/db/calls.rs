@@ -91,9 +91,9 @@ calls! {
         -> "SETOF uuid",
         "SELECT * FROM public.payment_by_rail_key(p_rail_key => $1)";
     BEAT_WITNESS = "beat_symphony_witness"
-        ("p_witness_id uuid, p_worker_id text, p_durable boolean DEFAULT false, p_beat_no bigint DEFAULT NULL::bigint, p_beat_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_decided_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_claimed_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_loss_max_seconds integer DEFAULT 300")
+        ("p_witness_id uuid, p_worker_id text, p_durable boolean DEFAULT false, p_beat_no bigint DEFAULT NULL::bigint, p_beat_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_decided_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_claimed_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_loss_max_seconds integer DEFAULT 300, p_at_start boolean DEFAULT false")
         -> "TABLE(state text, detail text, installation_id uuid, beat_no bigint, beat_at timestamp with time zone, decided_at timestamp with time zone)",
-        "SELECT * FROM public.beat_symphony_witness(p_witness_id => $1, p_worker_id => $2, p_durable => $3, p_beat_no => $4, p_beat_at => $5, p_decided_at => $6, p_claimed_at => $7, p_loss_max_seconds => $8)";
+        "SELECT * FROM public.beat_symphony_witness(p_witness_id => $1, p_worker_id => $2, p_durable => $3, p_beat_no => $4, p_beat_at => $5, p_decided_at => $6, p_claimed_at => $7, p_loss_max_seconds => $8, p_at_start => $9)";
     ACCEPT_SERVER = "accept_symphony_server"
         ("p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_lost_since timestamp with time zone DEFAULT NULL::timestamp with time zone, p_ask_first_seconds integer DEFAULT 86400, p_dry_run boolean DEFAULT false")
         -> "TABLE(finding text, lost_since timestamp with time zone, ask_first_until timestamp with time zone, payments_to_ask bigint, payments_to_park bigint, dry_run boolean)",

@@ -269,18 +269,23 @@ impl Executor {
 
     /// Lease the next due items.
     pub async fn claim(&self, request: &ClaimRequest<'_>) -> Result<Claim, DbError> {
-        self.call(async |connection| {
-            Ok(sqlx::query_as(calls::CLAIM.sql)
-                .bind(request.batch_size)
-                .bind(request.worker_id)
-                .bind(request.lease_seconds)
-                .bind(request.rails)
-                .bind(request.due_from)
-                .bind(request.endpoints)
-                .fetch_all(connection)
-                .await?)
-        })
-        .await
+        let items: Claim = self
+            .call(async |connection| {
+                Ok(sqlx::query_as(calls::CLAIM.sql)
+                    .bind(request.batch_size)
+                    .bind(request.worker_id)
+                    .bind(request.lease_seconds)
+                    .bind(request.rails)
+                    .bind(request.due_from)
+                    .bind(request.endpoints)
+                    .fetch_all(connection)
+                    .await?)
+            })
+            .await?;
+        if let Some(item) = items.last() {
+            self.claimed(item.claimed_at);
+        }
+        Ok(items)
     }
 
     /// Write down how one dispatch ended.
@@ -520,12 +525,6 @@ impl Executor {
         .bind(ids(leases))
         .bind(tokens(leases))
         .fetch_all(connection).await?)).await
-    }
-
-    /// The rails on which unmarked means unsent.
-    pub async fn rails_that_mark_sending(&self) -> Result<Vec<String>, DbError> {
-        let sql = "SELECT rail_type FROM public.payment_outbox_rails WHERE marks_sending";
-        self.call(async |connection| Ok(sqlx::query_scalar(sql).fetch_all(connection).await?)).await
     }
 
     /// Keep the trace of a terminal outcome that the unique index refused.

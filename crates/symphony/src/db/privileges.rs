@@ -160,6 +160,7 @@ pub const FUNCTIONS: &[(&str, &[&str])] = &[
     ("bump_participant_outbox_seq", NOBODY),
     ("derive_key", NOBODY),
     ("go_on_asking_first", NOBODY),
+    ("present_database", NOBODY),
     ("require_known_server", NOBODY),
     ("server_timeline", NOBODY),
     ("advance_event_cursors", NOBODY),

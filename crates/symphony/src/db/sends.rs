@@ -78,10 +78,16 @@ impl Executor {
     pub async fn unknown_by_endpoint(&self, rail: &str) -> Result<Vec<UnknownItems>, DbError> {
         self.call(async |connection| Ok(sqlx::query_as(
             "SELECT p.endpoint, e.description, count(*) AS items, count(*) FILTER (WHERE p.hold = 'PARKED') AS parked
-               FROM public.payment_outbox_pending p LEFT JOIN public.payment_outbox_endpoints e USING (endpoint)
+               FROM public.payment_outbox_pending p LEFT JOIN public.payment_outbox_endpoints e ON e.endpoint = ltrim(p.endpoint, '?')
               WHERE p.must_inquire AND p.rail_type = $1 GROUP BY p.endpoint, e.description ORDER BY 1",
         )
         .bind(rail)
         .fetch_all(connection).await?)).await
+    }
+
+    /// The rails on which unmarked means unsent.
+    pub async fn rails_that_mark_sending(&self) -> Result<Vec<String>, DbError> {
+        let sql = "SELECT rail_type FROM public.payment_outbox_rails WHERE marks_sending";
+        self.call(async |connection| Ok(sqlx::query_scalar(sql).fetch_all(connection).await?)).await
     }
 }

@@ -81,6 +81,8 @@ pub struct ServerRecord {
     pub timeline: i32,
     /// That of the server that answers; nothing on a standby.
     pub live_timeline: Option<i32>,
+    /// It is the database on record, and not a copy beside it.
+    pub same_database: bool,
     /// Why nothing is dispatched, if a worker found a reason.
     pub held_because: Option<String>,
     /// What happened after this, in an earlier life of the database, may be missing here.
@@ -101,6 +103,12 @@ impl ServerRecord {
                 self.live_system_identifier, self.system_identifier
             ));
         }
+        if !self.same_database {
+            return Some(
+                "this is another database than on record, so a copy of it or a restored dump"
+                    .to_owned(),
+            );
+        }
         match self.live_timeline {
             Some(live) if live != self.timeline => Some(format!(
                 "the server is on timeline {live} instead of {}, after a failover or a restore that no worker has decided on",
@@ -115,6 +123,7 @@ impl ServerRecord {
 pub const SERVER_RECORD: &str = "SELECT i.installation_id, i.system_identifier::text, c.system_identifier::text AS live_system_identifier,
         i.timeline, CASE WHEN NOT pg_is_in_recovery()
                          THEN ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int END AS live_timeline,
+        i.database_oid = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()) AS same_database,
         i.held_because, i.lost_since, i.ask_first_until
    FROM public.symphony_installation i CROSS JOIN pg_control_system() c";
 
@@ -198,6 +207,7 @@ impl Executor {
         worker_id: &str,
         durable: bool,
         known: Option<Beat>,
+        at_start: bool,
     ) -> Result<(ServerState, Option<Beat>), DbError> {
         let claimed_at =
             *self.database.news.claimed_at.lock().unwrap_or_else(PoisonError::into_inner);
@@ -212,6 +222,7 @@ impl Executor {
                     .bind(known.map(|known| known.decided_at))
                     .bind(claimed_at)
                     .bind(LOSS_MAX_SECONDS)
+                    .bind(at_start)
                     .fetch_one(connection)
                     .await?)
             })
@@ -222,6 +233,14 @@ impl Executor {
             }
             _ => None,
         };
+        // Decided upon: a claim that was lost is not lost anew every second.
+        if known.is_some_and(|known| known.decided_at != row.decided_at) {
+            let mut last =
+                self.database.news.claimed_at.lock().unwrap_or_else(PoisonError::into_inner);
+            if *last == claimed_at {
+                *last = None;
+            }
+        }
         let found = row.detail.clone().unwrap_or_default();
         let state = match row.state.as_str() {
             "OK" => ServerState::Known { news: row.detail },

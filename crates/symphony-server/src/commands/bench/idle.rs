@@ -110,7 +110,10 @@ async fn with_server(
     let config = folder.join("symphony.toml");
     std::fs::write(
         &config,
-        format!("[rails.sandbox]\nkind = \"sandbox\"\nurl = \"http://{}\"\n", sandbox.address()),
+        format!(
+            "[database]\nwitness = \"off\"\n[rails.sandbox]\nkind = \"sandbox\"\nurl = \"http://{}\"\n",
+            sandbox.address()
+        ),
     )?;
     let mut workers = Vec::new();
     for _ in 0..options.workers {

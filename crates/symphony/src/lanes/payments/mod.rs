@@ -116,10 +116,16 @@ impl PaymentLane {
             Ok(payment) => payment,
             Err(defect) => return Ok(invalid(&defect, item.must_inquire)),
         };
-        let elsewhere = item
-            .endpoint
-            .as_deref()
-            .filter(|sent_to| item.must_inquire && *sent_to != terms.endpoint.fingerprint());
+        // Since a loss of data nobody knows where else it was sent: then every endpoint its rail has had is asked.
+        let (nowhere, sent_to) = match item.endpoint.as_deref() {
+            None => (item.must_inquire, None),
+            Some(endpoint) => match endpoint.strip_prefix('?') {
+                Some(endpoint) => (item.must_inquire, Some(endpoint)),
+                None => (false, Some(endpoint)),
+            },
+        };
+        let elsewhere =
+            sent_to.filter(|sent_to| item.must_inquire && *sent_to != terms.endpoint.fingerprint());
         if let Some(sent_to) = elsewhere {
             self.turn(item, hold).await?;
             return Ok(settle_elsewhere(setup.previous_at(sent_to), &payment).await);
@@ -132,9 +138,7 @@ impl PaymentLane {
             let inquiry = inquire(rail, &payment).await;
             step = decide::after_inquiry(inquiry, terms, ages);
         }
-        // Nobody knows where it was sent, if it was: every endpoint its rail has had is asked.
-        let nowhere = item.must_inquire && item.endpoint.is_none();
-        if nowhere && matches!(step, Step::Send | Step::Resend) {
+        if nowhere && !item.asked_again && matches!(step, Step::Send | Step::Resend) {
             for earlier in &setup.previous {
                 self.turn(item, hold).await?;
                 let inquiry = inquire(earlier.as_ref(), &payment).await;
@@ -424,9 +428,6 @@ impl Lane for PaymentLane {
         };
         let works = self.executor.claim(&request).await?;
         let through = works.last().map(|item| item.next_attempt_at);
-        if let Some(item) = works.last() {
-            self.executor.claimed(item.claimed_at);
-        }
         Ok(Claimed { works, through })
     }
 
