@@ -76,10 +76,15 @@ async fn every_command_works_through_a_transaction_pooler_however_often() {
             let told =
                 symphony(login.to_url_lossy().as_str(), &[("USER", "dana")], command, &[], "")
                     .await;
-            // The tests' server runs without fsync, and that is all that may be wrong with it.
-            let only_fsync = command == "doctor"
-                && told.output.contains("OK   data")
-                && told.output.matches("FAIL").count() == 1;
+            // The tests' server runs without fsync, and has logins of other tests that may become the owner: that is all
+            // that may be wrong with it.
+            let wrong = told.output.lines().filter(|line| {
+                line.starts_with("FAIL")
+                    && !line.starts_with("FAIL owner")
+                    && !line.contains("fsync")
+            });
+            let only_fsync =
+                command == "doctor" && told.output.contains("OK   data") && wrong.count() == 0;
             assert!(
                 told.ok || only_fsync,
                 "{command}, round {round}: {}{}",
