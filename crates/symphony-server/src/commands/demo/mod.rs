@@ -48,8 +48,8 @@ const DATABASE: &str = "symphony_demo";
 const ORDERED_RAIL: &str = "instant";
 /// One event for so many payments.
 const EVENTS_PER_PAYMENT_OF: u32 = 2;
-/// The worker that is killed.
-const VICTIM: usize = 1;
+/// One of these is killed: whichever has its hands full.
+const VICTIMS: [usize; 2] = [1, 2];
 /// These have a story of their own, without a kill in it.
 const SPARED: [&str; 2] = [producers::STORY, producers::CANNOT_BE_SETTLED];
 /// How long to look for a moment at which it holds several payments, and for one at which it holds any.
@@ -232,22 +232,24 @@ impl Stage<'_> {
             // Not among what the killed worker holds: then it might have been sent, and would not fail by itself.
             people::see_the_invalid_one_fail(&self.database, self.story),
         )?;
-        let process = self.worker(VICTIM, |worker| Ok(worker.process()))?;
+        let mut victims = VICTIMS.iter().copied().cycle();
         let looking = Instant::now();
         // Frozen while we look, so that it has its hands full when it dies.
-        let held = loop {
-            self.worker(VICTIM, |worker| worker.signal(Signal::STOP))?;
+        let (victim, process, held) = loop {
+            let victim = victims.next().unwrap_or_default();
+            let process = self.worker(victim, |worker| Ok(worker.process()))?;
+            self.worker(victim, |worker| worker.signal(Signal::STOP))?;
             let held = ledger::held_by(&self.database, process, &SPARED).await?;
             let wanted = if looking.elapsed() < LOOK_FOR_MANY { 5 } else { 1 };
             if held.items >= wanted && !held.named || looking.elapsed() > LOOK_FOR_ANY {
-                break held.items;
+                break (victim, process, held.items);
             }
-            self.worker(VICTIM, |worker| worker.signal(Signal::CONT))?;
+            self.worker(victim, |worker| worker.signal(Signal::CONT))?;
             tokio::time::sleep(Duration::from_millis(5)).await;
         };
-        self.worker(VICTIM, Worker::kill)?;
+        self.worker(victim, Worker::kill)?;
         let (at, killed) = (Utc::now(), Instant::now());
-        let name = self.worker(VICTIM, |worker| Ok(worker.name.clone()))?;
+        let name = self.worker(victim, |worker| Ok(worker.name.clone()))?;
         self.story.tell(
             Tone::Bad,
             "killed",

@@ -44,7 +44,7 @@ pub(super) fn configure(
                   concurrency_max = 32\nbreaker_open_ms = 500\nbreaker_open_max_ms = 1_000\ndestination = \"iban\"\n\
                   codes = { \"http:503\" = \"retryable\" }\n";
     let text = format!(
-        "[database]\nwitness = {:?}\n\n[worker]\nlease_seconds = {LEASE_SECONDS}\nlease_margin_ms = 500\npoll_ms = [100, 300]\n\
+        "[database]\nwitness = \"{}\"\n\n[worker]\nlease_seconds = {LEASE_SECONDS}\nlease_margin_ms = 500\npoll_ms = [100, 300]\n\
          repair_ms = [300, 700]\nshutdown_seconds = 5\n\n\
          [api]\nlisten = \"off\"\n\n\
          [rails.sepa]\nkind = \"sandbox\"\nurl = \"http://{main}\"\n{limits}\n\
@@ -52,7 +52,7 @@ pub(super) fn configure(
          [rails.wire]\nkind = \"http\"\nurl = \"http://{forgetful}/transfers\"\n\
          inquiry_url = \"http://{forgetful}/transfers/{{key}}\"\nnot_found = \"proves_nothing\"\n\
          allow_private_addresses = true\n{limits}\n{}{}",
-        folder.join("witness"),
+        folder.join("witness").display(),
         hearer.configuration(),
         shop.configuration()
     );
