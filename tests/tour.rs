@@ -89,7 +89,7 @@ fn the_tour_keeps_its_promises_and_leaves_nothing_behind() {
         "whose amount is a JSON number instead of text: FAILED (INVALID_AMOUNT), never sent",
         "instant-invoice-08 was refused (AC04), the 15 behind it wait",
         "redriven    by dana@bank.example",
-        "killed      worker 2",
+        "killed      worker ",
         "recovered   its leases",
         "parked      wire-invoice-1",
         "resolved    by dana@bank.example, who found SBX-1",
