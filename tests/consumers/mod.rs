@@ -3,5 +3,5 @@
 mod boundaries;
 mod command;
 mod effects;
-mod ground;
+pub mod ground;
 mod inbox;

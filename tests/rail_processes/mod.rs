@@ -149,11 +149,12 @@ async fn one_process_keeps_its_rate_inquiries_included() {
     let _worker = worker(&db, &config).spawn().unwrap();
     until("all are paid", async || db.count("payment_outbox_pending").await == 0).await;
     let calls = bank.calls();
-    // Over three seconds: what is late by a moment on a busy machine comes nearer to the next one.
-    let three = most_within(&calls, 3.0);
-    println!("{} calls; at most {three} in three seconds", calls.len());
+    let (second, three) = (most_within(&calls, 1.0), most_within(&calls, 3.0));
+    println!("{} calls; at most {second} in a second, {three} in three", calls.len());
     assert_eq!(calls.len(), 90);
-    assert!(three <= 66, "{three} calls within three seconds");
+    // The turns are exact (`engine::gate::pace`); on the way to the bank's clock a call may be held up.
+    assert!(second <= 24, "{second} calls within a second");
+    assert!(three <= 64, "{three} calls within three seconds");
 }
 
 #[tokio::test]

@@ -38,9 +38,8 @@ pub(super) async fn run(global: &Global, options: Consume) -> Result<ExitCode, F
     // Everything that can be wrong with the settings is said before anything is started.
     let settings = config.consumer.settings()?;
     let forward = Forward::new(&options.to, settings.handler_timeout).map_err(failure)?;
-    let source = open(&options, config.consumer.visibility()).await?;
     let server = if options.inbox { Some(Server::open(global).await?) } else { None };
-    let result = work(&options, &mut config, settings, forward, source, server.as_ref()).await;
+    let result = work(&options, &mut config, settings, forward, server.as_ref()).await;
     if let Some(server) = server {
         server.close().await?;
     }
@@ -52,7 +51,6 @@ async fn work(
     config: &mut Config,
     settings: ConsumerSettings,
     forward: Forward,
-    source: Arc<dyn Source>,
     server: Option<&Server>,
 ) -> Result<ExitCode, Failure> {
     let mut retention = None;
@@ -63,6 +61,8 @@ async fn work(
             let needed = at_work.saturating_add(SPARE_CONNECTIONS);
             config.database.connections_max = config.database.connections_max.max(needed);
             let inbox = server.worker_database(&config.database).await?.inbox();
+            // A login that may not is told so now, not for each event.
+            inbox.begin(ActsAs::Role, settings.handler_timeout).await?.rollback().await?;
             retention = Some(tokio::spawn(keep_retention(
                 inbox.clone(),
                 options.consumer.clone(),
@@ -78,6 +78,7 @@ async fn work(
             ))
         }
     };
+    let source = open(options, config.consumer.visibility()).await?;
     let figures = Arc::new(ConsumerMetrics::default());
     let api = match options.api.as_deref() {
         None | Some("off") => None,

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -14,13 +14,22 @@ use super::{Rate, RateLimit, RateScope};
 const STALE_AFTER: Duration = Duration::from_millis(20);
 /// Turns asked for at once; the database gives no more.
 const TURNS_MAX: usize = 1_000;
+/// A timer is as late as this by itself.
+const LATE_BY_NATURE: Duration = Duration::from_millis(2);
+
+/// The turns of this process.
+#[derive(Debug)]
+struct Own {
+    limit: RateLimit,
+    /// By how much turns were late in all, and those after them were moved.
+    postponed: Duration,
+}
 
 /// The turns at one destination.
 #[derive(Debug)]
 pub(crate) struct Pace {
     rate: Rate,
-    /// Of this process.
-    own: Mutex<RateLimit>,
+    own: Mutex<Own>,
     /// Handed out by the database to this process and not yet taken.
     given: tokio::sync::Mutex<VecDeque<Instant>>,
     waiting: AtomicUsize,
@@ -33,7 +42,10 @@ impl Pace {
     pub(crate) fn new(rate: Rate) -> Self {
         Self {
             rate,
-            own: Mutex::new(RateLimit::new(Some(rate), Instant::now())),
+            own: Mutex::new(Own {
+                limit: RateLimit::new(Some(rate), Instant::now()),
+                postponed: Duration::ZERO,
+            }),
             given: tokio::sync::Mutex::default(),
             waiting: AtomicUsize::new(0),
             ahead: AtomicUsize::new(0),
@@ -71,14 +83,39 @@ impl Pace {
         &self,
         permits: impl AsyncFnOnce(Rate, u32) -> Result<Vec<Duration>, E>,
     ) -> Result<(), E> {
-        let at = match self.rate.scope {
-            RateScope::Process => {
-                self.own.lock().unwrap_or_else(PoisonError::into_inner).reserve(Instant::now())
+        match self.rate.scope {
+            RateScope::Process => self.own_turn().await,
+            RateScope::Fleet => {
+                let at = self.given_turn(permits).await?;
+                tokio::time::sleep_until(at.into()).await;
             }
-            RateScope::Fleet => self.given_turn(permits).await?,
-        };
-        tokio::time::sleep_until(at.into()).await;
+        }
         Ok(())
+    }
+
+    /// A machine too busy to wake one in time makes the others wait as much longer: late calls in a bunch are a burst.
+    async fn own_turn(&self) {
+        let (reserved, postponed) = {
+            let mut own = self.own();
+            (own.limit.reserve(Instant::now()), own.postponed)
+        };
+        let mut at = reserved;
+        loop {
+            tokio::time::sleep_until(at.into()).await;
+            let mut own = self.own();
+            at = super::later(reserved, own.postponed.saturating_sub(postponed));
+            let now = Instant::now();
+            if at <= now {
+                let late = now.duration_since(at).saturating_sub(LATE_BY_NATURE);
+                own.postponed = own.postponed.saturating_add(late);
+                own.limit.postpone(late);
+                return;
+            }
+        }
+    }
+
+    fn own(&self) -> MutexGuard<'_, Own> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One call of the database brings turns for all who wait by then.
@@ -139,6 +176,36 @@ mod tests {
         let none = async |_, _| -> Result<Vec<Duration>, Infallible> { panic!("not asked") };
         join_all((0..11).map(|_| pace.turn(none))).await;
         assert!(started.elapsed() >= Duration::from_millis(100));
+    }
+
+    #[tokio::test]
+    async fn a_high_rate_is_reached_though_timers_are_coarse() {
+        let pace = pace(10_000, RateScope::Process);
+        let started = Instant::now();
+        let none = async |_, _| -> Result<Vec<Duration>, Infallible> { panic!("not asked") };
+        join_all((0..2_000).map(|_| pace.turn(none))).await;
+        // A turn for each of the timer's milliseconds would take two seconds.
+        assert!(started.elapsed() < Duration::from_millis(1_000), "{:?}", started.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_comes_late_makes_the_next_ones_as_late() {
+        let pace = pace(100, RateScope::Process);
+        let none = async |_, _| -> Result<Vec<Duration>, Infallible> { panic!("not asked") };
+        let turns = (0..6).map(async |n| {
+            pace.turn(none).await.unwrap();
+            let at = Instant::now();
+            if n % 2 == 1 {
+                // Nothing else runs on this thread meanwhile: the turn after this one is woken late.
+                std::thread::sleep(Duration::from_millis(18));
+            }
+            at
+        });
+        let turns = join_all(turns).await;
+        for pair in turns.windows(2) {
+            let apart = pair[1] - pair[0];
+            assert!(apart >= Duration::from_millis(8), "{apart:?} apart: {turns:?}");
+        }
     }
 
     #[tokio::test]

@@ -85,6 +85,13 @@ impl RateLimit {
         at
     }
 
+    /// A reserved call was made so much later than it might have been: the ones after it are as much later.
+    pub fn postpone(&mut self, by: Duration) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.at = later(bucket.at, by);
+        }
+    }
+
     /// When the next item may be sent; `None` if one may now.
     pub fn next_at(&self, now: Instant) -> Option<Instant> {
         let bucket = self.bucket?;
