@@ -50,6 +50,38 @@ async fn every_function_a_role_may_call_has_a_wrapper() {
     }
 }
 
+/// A call of a SQL function costs microseconds; an inlined one, nothing.
+#[tokio::test]
+async fn what_is_asked_for_every_item_of_a_batch_is_inlined() {
+    let db = TestDb::new().await;
+    let mut connection = db.admin().await;
+    let often = [
+        "bulky_json_defect",
+        "derive_key",
+        "json_defect",
+        "payment_request_defect",
+        "payment_request_hash",
+    ];
+    for function in often {
+        let explain: String = sqlx::query_scalar(
+            "SELECT format('EXPLAIN (VERBOSE, COSTS OFF) SELECT symphony_internal.%I(%s) FROM (SELECT %s FROM generate_series(1, 2) g OFFSET 0) x', \
+                    p.proname, string_agg('c' || u.n, ', ' ORDER BY u.n), \
+                    string_agg(format('CASE WHEN g > 0 THEN NULL::%s END AS c%s', format_type(u.type, NULL), u.n), ', ' ORDER BY u.n)) \
+               FROM pg_proc p, unnest(p.proargtypes) WITH ORDINALITY u(type, n) \
+              WHERE p.pronamespace = 'symphony_internal'::regnamespace AND p.proname = $1 GROUP BY p.oid, p.proname",
+        )
+        .bind(function)
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+        let plan: Vec<String> = sqlx::query_scalar(sqlx::AssertSqlSafe(explain))
+            .fetch_all(&mut connection)
+            .await
+            .unwrap();
+        assert!(!plan.join("\n").contains(&format!("{function}(")), "{}", plan.join("\n"));
+    }
+}
+
 #[tokio::test]
 async fn the_installed_schema_is_the_golden_one() {
     let db = TestDb::new().await;

@@ -7,7 +7,8 @@
 -- Why      asked before the value is ever made text: 80 KB of `1e131071` are 2 GB of digits. A level of nesting takes eight
 --          bytes at least, so what is small is not looked through for depth; and below 1,536 bytes the digits of all
 --          its numbers together fit into 16 MB, which the caller throws away again.
-CREATE OR REPLACE FUNCTION symphony_internal.bulky_json_defect(p_value JSONB) RETURNS TEXT LANGUAGE sql IMMUTABLE PARALLEL SAFE
+--          STABLE, because pg_column_size is, and a function of a lower kind than its parts is not inlined.
+CREATE OR REPLACE FUNCTION symphony_internal.bulky_json_defect(p_value JSONB) RETURNS TEXT LANGUAGE sql STABLE PARALLEL SAFE
 RETURN CASE
     WHEN pg_catalog.pg_column_size(p_value) < 512 THEN NULL
     WHEN p_value OPERATOR(pg_catalog.@?) '$.**{65}'::pg_catalog.jsonpath
