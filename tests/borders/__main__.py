@@ -31,6 +31,7 @@ SCENARIOS = {
     "failover-host-lost": failover.host_lost,
     "failover-synchronous": failover.synchronous,
     "failover-one-address": failover.one_address,
+    "failover-unfenced": failover.unfenced,
     "restore": restore.three_ways,
     "restore-at-once": restore.at_once,
     "changed-url": endpoints.changed_url,

@@ -89,6 +89,38 @@ def one_address(stage: Stage, report: Report) -> None:
     many_failovers(stage, report, Relay(0))
 
 
+def unfenced(stage: Stage, report: Report) -> None:
+    """The standby is promoted, and the old primary, named first, goes on taking writes: it is left."""
+    count = 10 if stage.short else 100
+    bank = stage.bank()
+    primary = stage.primary()
+    standby = stage.standby(primary)
+    config = stage.product.configure({"keyed": Rail(bank, "keyed"), "asked": Rail(bank, "asked")})
+    worker, url = start_on_several_hosts(stage, report, config, primary, standby)
+    before = payments("before", count, "keyed", "asked")
+    enqueue(lambda sql: primary.sql(sql, "producer"), before)
+    wait_for_drain(primary)
+    primary.wait_for_standby()
+    standby.promote()
+    promoted_at = time.time()
+    # A producer that has not noticed yet, and asks again where it belongs.
+    strayed = payments("strayed", count, "keyed", "asked")
+    enqueue(lambda sql: primary.sql(sql, "producer"), strayed)
+    asked = before + strayed + payments("after", count, "keyed", "asked")
+    enqueue(lambda sql: standby.sql(sql, "producer"), asked)
+    wait_for_drain(standby, 60)
+    report.figure("all paid after the promotion", f"{time.time() - promoted_at:.1f} s")
+    report.claim("the old primary still takes writes", primary.writable())
+    # Whoever comes now finds the new one, too.
+    named = stage.product.command("status", "--json", url=hosts_url("operator", primary, standby))
+    found = (named.json() or {}).get("database", {})
+    report.claim("a command started now asks the new primary", str(standby.port) in str(found), found)
+    report.claim("the worker went on by itself", worker.alive())
+    settle_parked(standby, stage.banks)
+    report.quote("the worker", switch_words(worker))
+    judge(report, asked, stage.banks, standby)
+
+
 def many_failovers(stage: Stage, report: Report, relay: Relay | None) -> None:
     """Nothing is lost, so nothing is asked, nobody is called, and payments flow on within 2 s; many times in a row."""
     bank = stage.bank()

@@ -185,7 +185,7 @@ mod tests {
         let none = async |_, _| -> Result<Vec<Duration>, Infallible> { panic!("not asked") };
         join_all((0..2_000).map(|_| pace.turn(none))).await;
         // A turn for each of the timer's milliseconds would take two seconds.
-        assert!(started.elapsed() < Duration::from_millis(1_000), "{:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
     }
 
     #[tokio::test]
@@ -202,8 +202,8 @@ mod tests {
             at
         });
         let turns = join_all(turns).await;
-        for pair in turns.windows(2) {
-            let apart = pair[1] - pair[0];
+        for (earlier, later) in turns.iter().zip(turns.iter().skip(1)) {
+            let apart = *later - *earlier;
             assert!(apart >= Duration::from_millis(8), "{apart:?} apart: {turns:?}");
         }
     }
