@@ -97,3 +97,33 @@ async fn a_next_tick_that_is_not_after_this_one_is_refused() {
     assert!(refusal.starts_with("P7005 p_next_tick_at must be after"), "{refusal}");
     assert!(!tick(&db, Uuid::new_v4(), PAST, NEXT, true).await, "no such trigger: nothing fired");
 }
+
+#[tokio::test]
+async fn mail_of_a_tick_that_was_lost_and_fired_again_is_the_same_mail() {
+    let (db, trigger) = with_clock_at(PAST).await;
+    let mail = json!([{"kind": "email_send", "message": {"to": "a@example.com", "subject": "s", "text": "t"}}]);
+    let mut keys = Vec::new();
+    for _ in 0..2 {
+        // As after a failover that has lost the tick and all that came of it.
+        db.sql(&format!("UPDATE trigger_cron SET next_tick_at = '{PAST}'")).await;
+        assert!(tick(&db, trigger, PAST, NEXT, true).await);
+        let run = db.claim_item("w").await;
+        db.done("w", &run, mail.clone()).await;
+        let sent = db.claim_item("w").await;
+        keys.push(sent.payload["messageKey"].clone());
+        db.done("w", &sent, json!([])).await;
+        if keys.len() == 2 {
+            let replay = format!(
+                "SELECT replay_id FROM replay_trigger_execution('{}', 'dana', 'x', p_dry_run => false)",
+                run.id
+            );
+            db.one_as::<Uuid>("symphony_operator", &replay).await;
+            let run = db.claim_item("w").await;
+            db.done("w", &run, mail.clone()).await;
+            keys.push(db.claim_item("w").await.payload["messageKey"].clone());
+        }
+    }
+    assert!(keys[0].is_string());
+    assert_eq!(keys[0], keys[1]);
+    assert_ne!(keys[1], keys[2], "a replay is meant to be sent again");
+}
