@@ -58,7 +58,7 @@ async fn a_payment_is_enqueued_shown_and_counted_from_a_shell() {
     let (ok, told, _) = run(&db, &enqueue).await;
     assert!(ok && told.contains("known already"), "{told}");
     let (ok, told, _) = run(&db, &["status"]).await;
-    assert!(ok && told.contains("payments  1"), "{told}");
+    assert!(ok && told.contains("\npending              1"), "{told}");
     let (ok, told, _) = run(&db, &["--json", "status"]).await;
     let json: serde_json::Value = serde_json::from_str(&told).unwrap();
     assert_eq!((ok, json["answer"][0]["pending"].as_i64()), (true, Some(1)));

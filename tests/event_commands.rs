@@ -71,7 +71,7 @@ async fn an_event_is_told_shown_and_counted_from_a_shell() {
     );
     let status = dana(&db, "status --json").await.json();
     assert_eq!((&status[1]["lane"], &status[1]["pending"]), (&"events".into(), &1.into()));
-    assert!(dana(&db, "status").await.output.contains("events    1"));
+    assert!(dana(&db, "status").await.output.contains("\npending              0        1"));
     let told = dana(&db, &format!("show {id}")).await.output;
     for expected in [
         &format!("{id}  PENDING\n"),

@@ -50,6 +50,8 @@ pub async fn symphony(
     let mut command = Command::new(env!("CARGO_BIN_EXE_symphony"));
     command
         .env("DATABASE_URL", url)
+        // As wide as anything here, so that lines stay lines; `outputs/` looks at narrow ones.
+        .env("COLUMNS", "1000")
         .env_remove("SUDO_USER")
         .env_remove("USER")
         .envs(variables.iter().copied())

@@ -10,7 +10,9 @@ mod restore;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+
+use crate::output;
 
 pub use acts::{
     ActOptions, IncidentLane, Incidents, ItemAct, Resolve, ResolveAs, SendingAct, SwitchTarget,
@@ -45,6 +47,22 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// Lines of help are read more easily when they are not as long as a wide terminal.
+const HELP_COLUMNS_MAX: usize = 110;
+
+impl Cli {
+    /// What can be asked, as wide as the terminal.
+    pub fn definition() -> clap::Command {
+        Self::command().term_width(output::width().min(HELP_COLUMNS_MAX))
+    }
+
+    /// What was asked. What cannot be understood ends the process.
+    pub fn from_arguments() -> Self {
+        let mut matches = Self::definition().get_matches();
+        Self::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit())
+    }
 }
 
 /// Options of every command.

@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use symphony_server::{cli::Cli, commands};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::from_arguments();
     let json = cli.global.json;
     // The database's answers are looked for after every few tasks: while five hundred payments are being dispatched,
     // the next claim must not wait for its turn.

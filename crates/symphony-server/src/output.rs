@@ -1,14 +1,29 @@
 //! Tables for people, JSON for scripts, one clear line for errors.
+//!
+//! Everything stored is text of others. Cells of a [`table`], a [`Failure`] and every line of the log are escaped where they
+//! are printed; whoever puts stored text into a sentence of his own escapes it with [`plain`].
+//!
+//! - [`table`] with columns `"name"`, [`whole`], [`short`], [`number`], [`states`], [`command`]: fits the terminal.
+//! - [`hanging`]: a sentence after its lead.
+//! - [`state`], [`toned`]: colours, where a person looks.
+//! - [`print`] and [`json`]: the answer; [`note`]: beside it.
+
+mod table;
+mod terminal;
+mod text;
 
 use std::io::{self, Write as _};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use comfy_table::{Table, presets};
 use serde::Serialize;
 use serde_json::Value;
 use symphony::db::DbError;
 use symphony::db::migrate::MigrateError;
+
+pub use table::{Column, command, hanging, number, short, states, table, table_of, whole};
+pub use terminal::{Tone, columns_of, has_colours, state, toned, width};
+pub use text::{plain, plain_json};
 
 use crate::private_postgres::PrivatePostgresError;
 
@@ -55,7 +70,7 @@ impl Failure {
             if let (Some(asked), Some(line)) = (asked, line.as_object_mut()) {
                 line.insert("database".to_owned(), asked.document());
             }
-            eprintln!("{line}");
+            eprintln!("{}", plain_json(&line.to_string()));
             return;
         }
         // One line says all, unless an answer has said it already.
@@ -63,10 +78,9 @@ impl Failure {
             Some(asked) if TO_SAY.swap(false, Ordering::Relaxed) => format!(" ({})", asked.text()),
             _ => String::new(),
         };
-        match &self.code {
-            Some(code) => eprintln!("symphony: {message}{asked} [{code}: docs/errors/{code}.md]"),
-            None => eprintln!("symphony: {message}{asked}"),
-        }
+        let page = self.code.as_ref().map(|code| format!(" [{code}: docs/errors/{code}.md]"));
+        let line = format!("{}{asked}{}", plain(message), page.unwrap_or_default());
+        eprint!("{}", table::hanging_error("symphony: ", &line));
     }
 }
 
@@ -109,20 +123,6 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// A table for people.
-pub fn table<const N: usize>(
-    header: [&str; N],
-    rows: impl IntoIterator<Item = [String; N]>,
-) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(header);
-    for row in rows {
-        table.add_row(row);
-    }
-    // The preset pads every line on the right, and the first column on the left.
-    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
-}
-
 /// How long something has lasted, or lasts.
 pub fn length(seconds: i64) -> String {
     match seconds {
@@ -131,11 +131,6 @@ pub fn length(seconds: i64) -> String {
         7_200..172_800 => format!("{} h", seconds / 3_600),
         _ => format!("{} d", seconds / 86_400),
     }
-}
-
-/// What others wrote, for a terminal: a control character would act on it, so it is shown as a mark.
-pub fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 /// The database this process asks: one for its whole life.
@@ -203,10 +198,11 @@ pub fn asked() -> Option<&'static Asked> {
 fn say_asked() {
     let Some(asked) = ASKED.get().filter(|_| TO_SAY.swap(false, Ordering::Relaxed)) else { return };
     match LANES.get() {
-        None => eprintln!("{}", asked.text()),
+        None => eprint!("{}", table::hanging_error("", &asked.text())),
         Some(lanes) => {
             let states = lanes.iter().map(|(lane, paused)| format!("{lane} {}", state_of(*paused)));
-            eprintln!("{}: {}", asked.text(), states.collect::<Vec<_>>().join(", "));
+            let states = states.collect::<Vec<_>>().join(", ");
+            eprint!("{}", table::hanging_error("", &format!("{}: {states}", asked.text())));
         }
     }
 }
@@ -220,7 +216,13 @@ pub fn json<T: Serialize>(value: &T) -> Result<(), Failure> {
             serde_json::to_string_pretty(&answer)
         }
     };
-    write(&format!("{}\n", text.map_err(|error| Failure::new(error.to_string()))?))
+    let text = text.map_err(|error| Failure::new(error.to_string()))?;
+    write(&(plain_json(&text) + "\n"))
+}
+
+/// One JSON document on one line: for a command that goes on, and whose first line a script waits for.
+pub fn json_line(document: &Value) -> Result<(), Failure> {
+    write(&(plain_json(&document.to_string()) + "\n"))
 }
 
 #[derive(Serialize)]
@@ -229,12 +231,24 @@ struct Answer<'a, T> {
     answer: &'a T,
 }
 
-/// An answer for people, on standard output. A reader that went away (`symphony ... | head`) is no failure.
+/// An answer for people, on standard output; lines that are too long for the terminal are wrapped.
 pub fn print(text: &str) -> Result<(), Failure> {
+    say_asked();
+    write(&table::fitted(text))
+}
+
+/// The same with every line as it is: what goes into a file, or moves the terminal's cursor.
+pub fn print_verbatim(text: &str) -> Result<(), Failure> {
     say_asked();
     write(text)
 }
 
+/// A note beside the answer, on standard error.
+pub fn note(text: &str) {
+    eprint!("{}", table::hanging_error("symphony: ", &plain(text)));
+}
+
+/// A reader that went away (`symphony ... | head`) is no failure.
 fn write(text: &str) -> Result<(), Failure> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -13,6 +13,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::{LogFormat, LogLevel, LogSection};
+use crate::output::{plain, plain_json};
 
 /// Every field that may be logged. None of them holds anything of a payload.
 pub const ALLOWED_FIELDS: [&str; 34] = [
@@ -117,29 +118,24 @@ fn render(format: LogFormat, level: &str, fields: &Fields) -> String {
             for (name, value) in &fields.0 {
                 object.insert((*name).to_owned(), value.as_str().into());
             }
-            serde_json::Value::Object(object).to_string() + "\n"
+            plain_json(&serde_json::Value::Object(object).to_string()) + "\n"
         }
         LogFormat::Text => {
             let mut line = format!("{at} {level:5}");
             for (_, message) in fields.0.iter().filter(|(name, _)| *name == "message") {
                 line.push(' ');
-                push_text(&mut line, message);
+                line.push_str(&plain(message));
             }
             for (name, value) in fields.0.iter().filter(|(name, _)| *name != "message") {
                 line.push(' ');
                 line.push_str(name);
                 line.push('=');
-                push_text(&mut line, value);
+                line.push_str(&plain(value));
             }
             line.push('\n');
             line
         }
     }
-}
-
-/// One line stays one line, whatever a server said.
-fn push_text(line: &mut String, text: &str) {
-    line.extend(text.chars().map(|c| if c.is_control() { ' ' } else { c }));
 }
 
 #[cfg(test)]
@@ -152,8 +148,9 @@ mod tests {
             ("message", "the outcome\nis unknown".to_owned()),
             ("lane", "payments".to_owned()),
         ]);
+        // One line stays one line, whatever a server said.
         let text = render(LogFormat::Text, "WARN", &fields);
-        assert!(text.ends_with(" WARN  the outcome is unknown lane=payments\n"), "{text}");
+        assert!(text.ends_with(" WARN  the outcome\\nis unknown lane=payments\n"), "{text}");
         let json = render(LogFormat::Json, "WARN", &fields);
         assert!(json.contains(r#""lane":"payments""#), "{json}");
         assert_eq!(json.matches('\n').count(), 1);

@@ -39,11 +39,12 @@ first bad one. Repeating a file is safe: an event id that is known is not writte
 A program tells an event in the transaction of what it tells about: examples/event_producer.sql, .py and .rs."#;
 
 /// What `status --help` teaches.
-pub(super) const STATUS_HELP: &str = "Columns:
+pub(super) const STATUS_HELP: &str = "Figures:
   due           could go out now
   in flight     held by a worker; expired: by one that did not report in time
   scheduled     wait for their retry
-  waiting       payments behind a FIFO head or a pause, events behind a FAILED one of their key
+  waiting       payments behind a FIFO head or a pause,
+                events behind a FAILED one of their key
   parked        payments that wait for a person; events are never parked
   dead letters  ended FAILED and not redriven: symphony dlq list
   incidents     late outcomes that contradict the ledger: symphony incident list";

@@ -9,7 +9,7 @@ use crate::worker::Plan;
 
 pub(super) fn run(global: &Global, check: bool) -> Result<ExitCode, Failure> {
     if !check {
-        output::print(DEFAULT)?;
+        output::print_verbatim(DEFAULT)?;
         return Ok(ExitCode::SUCCESS);
     }
     let config = Config::load(global.config.as_deref())?;

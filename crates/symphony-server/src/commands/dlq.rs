@@ -143,7 +143,16 @@ fn next_command(item: &WaitingItem) -> String {
 
 fn render(lines: &[Line<WaitingItem>], more: bool) -> String {
     let mut text = output::table(
-        ["id", "instruction", "participant", "rail", "state", "code", "for", "next"],
+        [
+            output::short("id"),
+            output::short("instruction"),
+            output::short("participant"),
+            output::short("rail"),
+            output::states("state"),
+            output::short("code"),
+            output::whole("for"),
+            output::command("next"),
+        ],
         lines.iter().map(|Line { item, next_command, .. }| {
             [
                 item.outbox_id.to_string(),
@@ -182,7 +191,16 @@ fn render(lines: &[Line<WaitingItem>], more: bool) -> String {
 fn render_events(lines: &[Line<FoundEvent>], more: bool) -> String {
     let now = Utc::now();
     let mut text = output::table(
-        ["event", "type", "key", "state", "to", "code", "for", "next"],
+        [
+            output::short("event"),
+            output::short("type"),
+            output::short("key"),
+            output::states("state"),
+            output::short("to"),
+            output::short("code"),
+            output::whole("for"),
+            output::command("next"),
+        ],
         lines.iter().map(|Line { item, next_command, .. }| {
             [
                 item.event_id.to_string(),

@@ -55,12 +55,10 @@ pub(super) async fn run(global: &Global, deep: bool) -> Result<ExitCode, Failure
         output::json(&checks)?;
     } else {
         for check in &checks {
-            output::print(&format!(
-                "{:<5}{:<12} {}\n",
-                format!("{:?}", check.verdict).to_uppercase(),
-                check.subject,
-                check.finding
-            ))?;
+            let verdict = format!("{:?}", check.verdict).to_uppercase();
+            let padded = output::state(&format!("{verdict:<5}"));
+            let lead = format!("{padded}{:<12} ", check.subject);
+            output::print_verbatim(&output::hanging(&lead, &output::plain(&check.finding)))?;
         }
     }
     Ok(if worst == Verdict::Fail { ExitCode::FAILURE } else { ExitCode::SUCCESS })

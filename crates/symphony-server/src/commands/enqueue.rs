@@ -48,7 +48,7 @@ async fn enqueue(
                     "{}  number {} of {}, {}{}\n",
                     enqueued.outbox_id,
                     enqueued.sequence_id,
-                    request.participant_id,
+                    output::plain(&request.participant_id),
                     enqueued.state,
                     if enqueued.duplicate { " (known already; nothing was written)" } else { "" }
                 ))?;

@@ -33,7 +33,7 @@ const RACES_MAX: usize = 5;
 
 pub(super) async fn run(global: &Global, options: &EnqueueEvent) -> Result<ExitCode, Failure> {
     if options.schema {
-        output::print(JSON_SCHEMA)?;
+        output::print_verbatim(JSON_SCHEMA)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut source = Source::open(options)?;
@@ -264,7 +264,7 @@ impl Report {
             return output::print(&format!(
                 "{}  {}, key {}, position {}, {}\n",
                 text(line.event_id.as_ref()),
-                text(line.event_type.as_ref()),
+                output::plain(&text(line.event_type.as_ref())),
                 output::plain(line.event_key.as_deref().unwrap_or_default()),
                 text(line.log_position.as_ref()),
                 line.in_words(),
@@ -273,7 +273,14 @@ impl Report {
         let mut told = String::new();
         if !self.events.is_empty() {
             told = output::table(
-                ["at", "event", "type", "key", "position", "state"],
+                [
+                    output::short("at"),
+                    output::whole("event"),
+                    output::short("type"),
+                    output::short("key"),
+                    output::number("position"),
+                    "state".into(),
+                ],
                 self.events.iter().map(|line| {
                     [
                         line.at.clone(),
@@ -313,7 +320,7 @@ impl Report {
                 line.failure().report(false);
             }
             if let more @ 1.. = self.refused.saturating_sub(NAMED_MAX) {
-                eprintln!("symphony: and {more} more");
+                output::note(&format!("and {more} more"));
             }
         }
         Err(failure)
@@ -322,10 +329,10 @@ impl Report {
     /// An error came between two pieces.
     fn say_what_is_written(&self) {
         if self.written() > 0 {
-            eprintln!(
-                "symphony: {} events are written, the rest is not: repeating the file is safe",
+            output::note(&format!(
+                "{} events are written, the rest is not: repeating the file is safe",
                 self.written()
-            );
+            ));
         }
     }
 }

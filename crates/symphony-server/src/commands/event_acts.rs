@@ -178,7 +178,13 @@ fn render(told: &Told<'_>, options: &Redrive) -> String {
         format!("redriven {count}, under the same event id:\n")
     };
     text.push_str(&output::table(
-        ["event", "type", "key", "state", "goes out"],
+        [
+            output::whole("event"),
+            output::short("type"),
+            output::short("key"),
+            output::states("state"),
+            "goes out".into(),
+        ],
         told.events.iter().map(|line| {
             [
                 line.event_id.to_string(),
@@ -234,7 +240,7 @@ pub(super) async fn skip(global: &Global, event: Uuid, act: &Act) -> Result<Exit
         let answer = operator.skip_event(event, act).await.map_err(in_options)?;
         let target = format!(
             "{event} (type {}, key {})",
-            life.record.event_type,
+            output::plain(&life.record.event_type),
             output::plain(&life.record.event_key)
         );
         let becomes = format!(

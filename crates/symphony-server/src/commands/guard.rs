@@ -69,7 +69,7 @@ pub(super) fn run(global: &Global, paths: &[PathBuf]) -> Result<ExitCode, Failur
         for finding in &findings {
             output::print(&format!(
                 "{}:{}: {}: {}\n",
-                finding.file.display(),
+                output::plain(&finding.file.display().to_string()),
                 finding.line,
                 finding.rule,
                 finding.advice

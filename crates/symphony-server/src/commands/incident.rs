@@ -54,21 +54,19 @@ pub(super) fn render(incidents: &[Incident]) -> String {
     let now = Utc::now();
     let mut text = output::table(
         [
-            "incident",
-            "lane",
-            "item",
-            "the ledger says",
-            "a lost worker heard",
-            "since",
-            "for",
-            "next",
+            output::number("incident"),
+            output::whole("lane"),
+            output::states("the ledger says"),
+            output::states("a lost worker heard"),
+            output::whole("since"),
+            output::whole("for"),
+            output::command("next"),
         ],
         incidents.iter().map(|incident| {
             let Incident { lane, incident_no, item_id, .. } = incident;
             [
                 incident_no.to_string(),
                 lane.clone(),
-                item_id.to_string(),
                 with_reference(&incident.recorded_state, incident.recorded_reference.as_deref()),
                 with_reference(&incident.late_state, incident.late_reference.as_deref()),
                 incident.opened_at.to_rfc3339_opts(SecondsFormat::Secs, true),

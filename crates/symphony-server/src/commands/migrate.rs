@@ -12,7 +12,7 @@ use crate::server::Server;
 
 pub(super) async fn run(global: &Global, options: &Migrate) -> Result<ExitCode, Failure> {
     if options.print {
-        output::print(&migrate::print())?;
+        output::print_verbatim(&migrate::print())?;
         return Ok(ExitCode::SUCCESS);
     }
     let server = Server::open(global).await?;
@@ -30,7 +30,7 @@ async fn on(global: &Global, options: &Migrate, server: &Server) -> Result<ExitC
         } else {
             output::print(&format!("{}\n", describe(state)))?;
             for difference in differences {
-                output::print(&format!("  {difference}\n"))?;
+                output::print(&format!("  {}\n", output::plain(&difference.to_string())))?;
             }
         }
         return Ok(if state == State::UpToDate { ExitCode::SUCCESS } else { ExitCode::FAILURE });
@@ -60,11 +60,11 @@ async fn on(global: &Global, options: &Migrate, server: &Server) -> Result<ExitC
     })?;
     if report.before == State::ChangedByHand {
         for repaired in report.repaired {
-            output::print(&format!("  {repaired}\n"))?;
+            output::print(&format!("  {}\n", output::plain(&repaired)))?;
         }
     }
     for note in report.notes {
-        output::print(&format!("note: {note}\n"))?;
+        output::print(&format!("note: {}\n", output::plain(&note)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -14,27 +14,29 @@ pub(super) async fn run(global: &Global, options: &Options) -> Result<ExitCode, 
     let sandbox = Sandbox::start(settings(options)?).await.map_err(failure)?;
     let (address, record) = (sandbox.address(), sandbox.record_path().to_owned());
     if sandbox.torn_bytes() > 0 {
-        eprintln!(
-            "symphony: {} bytes of an unfinished last line were cut off the record: a crash came before its answer",
+        output::note(&format!(
+            "{} bytes of an unfinished last line were cut off the record: a crash came before its answer",
             sandbox.torn_bytes()
-        );
+        ));
     }
-    // One document a line, so that a script can read the first while it runs.
-    output::print(&if global.json {
-        format!("{}\n", json!({ "address": format!("http://{address}"), "record": record }))
+    if global.json {
+        output::json_line(&json!({ "address": format!("http://{address}"), "record": record }))?;
     } else {
-        format!("sandbox provider on http://{address}, record in {}\n", record.display())
-    })?;
+        output::print(&format!(
+            "sandbox provider on http://{address}, record in {}\n",
+            record.display()
+        ))?;
+    }
     wait_for_signal().await?;
     let summary = sandbox.stop().await.map_err(failure)?;
-    output::print(&if global.json {
-        format!("{}\n", json!(summary))
+    if global.json {
+        output::json_line(&json!(summary))?;
     } else {
-        format!(
+        output::print(&format!(
             "{} transfers executed under {} keys, {} keys executed more than once, {} transfers refused\n",
             summary.executed, summary.keys, summary.executed_twice, summary.refused
-        )
-    })?;
+        ))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

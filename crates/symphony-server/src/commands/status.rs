@@ -28,11 +28,8 @@ async fn show(global: &Global, watch: bool, auditor: &Auditor) -> Result<ExitCod
             output::json(&lanes)?;
         } else {
             // Home and clear, so that the table stays in place.
-            output::print(&format!(
-                "{}{}",
-                if watch { format!("\x1b[H\x1b[2J{}\n", whose()) } else { String::new() },
-                render(&lanes)
-            ))?;
+            let place = if watch { format!("\x1b[H\x1b[2J{}\n", whose()) } else { String::new() };
+            output::print_verbatim(&(place + &render(&lanes)))?;
         }
         if !watch {
             return Ok(ExitCode::SUCCESS);
@@ -52,37 +49,32 @@ fn whose() -> String {
     output::asked().map(output::Asked::text).unwrap_or_default()
 }
 
+/// A figure of a lane: its name, what it counts, and how to read it.
+type Figure = (&'static str, &'static str, fn(&LaneStatus) -> String);
+
+const FIGURES: [Figure; 11] = [
+    ("state", "", |lane| if lane.paused { "PAUSED" } else { "running" }.to_owned()),
+    ("pending", "not ended yet", |lane| lane.pending.to_string()),
+    ("due", "could go out now", |lane| lane.due_unleased_count.to_string()),
+    ("in flight", "held by a worker", |lane| lane.leased_count.to_string()),
+    ("expired", "held by one that did not report", |lane| lane.expired_lease_count.to_string()),
+    ("scheduled", "wait for their retry", |lane| lane.scheduled_count.to_string()),
+    ("waiting", "behind another one, or a pause", |lane| lane.waiting_count.to_string()),
+    ("parked", "wait for a person", |lane| lane.parked_count.to_string()),
+    ("dead letters", "FAILED: symphony dlq list", |lane| lane.dlq_count.to_string()),
+    ("incidents", "symphony incident list", |lane| lane.incident_count.to_string()),
+    ("oldest", "since it was asked for", |lane| output::length(lane.oldest_pending_age_seconds)),
+];
+
+/// A line for each figure and a column for each lane: eighty columns have room for what a figure means.
 fn render(lanes: &[LaneStatus]) -> String {
-    output::table(
-        [
-            "lane",
-            "pending",
-            "due",
-            "in flight",
-            "expired",
-            "scheduled",
-            "waiting",
-            "parked",
-            "dead letters",
-            "incidents",
-            "oldest",
-            "",
-        ],
-        lanes.iter().map(|lane| {
-            [
-                lane.lane.clone(),
-                lane.pending.to_string(),
-                lane.due_unleased_count.to_string(),
-                lane.leased_count.to_string(),
-                lane.expired_lease_count.to_string(),
-                lane.scheduled_count.to_string(),
-                lane.waiting_count.to_string(),
-                lane.parked_count.to_string(),
-                lane.dlq_count.to_string(),
-                lane.incident_count.to_string(),
-                format!("{} s", lane.oldest_pending_age_seconds),
-                if lane.paused { "PAUSED".to_owned() } else { String::new() },
-            ]
-        }),
-    )
+    let names = lanes.iter().map(|lane| output::number(&lane.lane));
+    let columns: Vec<_> =
+        std::iter::once(output::whole("")).chain(names).chain(["".into()]).collect();
+    let rows = FIGURES.map(|(name, meaning, figure)| {
+        let figures = lanes.iter().map(figure);
+        let cells = std::iter::once(name.to_owned()).chain(figures).chain([meaning.to_owned()]);
+        cells.collect::<Vec<_>>()
+    });
+    output::table_of(&columns, rows)
 }

@@ -140,13 +140,12 @@ async fn serve_apps(config: &mut Config, json: bool) -> Result<Option<MailCatche
         return Ok(None);
     }
     let tell = move |count, mail: &CaughtMail| {
-        let line = if json {
-            format!("{}\n", json!({ "mail_caught": count, "subject": mail.subject }))
-        } else {
-            format!("mail {count}: {}\n", output::plain(&mail.subject))
-        };
         // Caught it is, whether or not it can be shown.
-        drop(output::print(&line));
+        drop(if json {
+            output::json_line(&json!({ "mail_caught": count, "subject": mail.subject }))
+        } else {
+            output::print(&format!("mail {count}: {}\n", output::plain(&mail.subject)))
+        });
     };
     let catcher = MailCatcher::start(Box::new(tell)).await?;
     triggers.email.relay_to(catcher.address());
@@ -215,10 +214,9 @@ impl Scene<'_> {
                 "data_folder": self.folder,
                 "database_port": self.server.private().map(private_postgres::PrivatePostgres::port),
             });
-            // One document a line, so that a script can read it while this runs.
-            return output::print(&format!("{document}\n"));
+            return output::json_line(&document);
         }
-        output::print(&self.text())
+        output::print_verbatim(&self.text())
     }
 
     fn text(&self) -> String {

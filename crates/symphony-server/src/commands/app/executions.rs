@@ -46,7 +46,17 @@ pub(super) async fn list(global: &Global, options: &AppExecutions) -> Result<Exi
 
 fn table(executions: &[ExecutionRow], more: bool) -> String {
     let mut text = output::table(
-        ["execution", "app", "source", "script", "state", "code", "attempts", "took", "written"],
+        [
+            output::whole("execution"),
+            output::short("app"),
+            output::whole("source"),
+            output::short("script"),
+            output::states("state"),
+            output::short("code"),
+            output::number("attempts"),
+            output::whole("took"),
+            output::whole("written"),
+        ],
         executions.iter().map(|execution| {
             [
                 execution.id.to_string(),

@@ -60,7 +60,14 @@ async fn list(global: &Global, operator: &Operator) -> Result<ExitCode, Failure>
         output::print("there is no app yet: symphony app push DIR\n")?;
     } else {
         output::print(&output::table(
-            ["app", "scripts", "routes", "triggers", "pending", ""],
+            [
+                "app".into(),
+                output::number("scripts"),
+                output::number("routes"),
+                output::number("triggers"),
+                output::number("pending"),
+                output::states(""),
+            ],
             apps.iter().map(|app| {
                 [
                     app.name.clone(),

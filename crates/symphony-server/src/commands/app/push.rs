@@ -102,7 +102,7 @@ fn render(pushed: &Pushed<'_>, after: &[AppPart]) -> String {
     let mut text = format!("pushed app {app}:\n");
     for Change { what, kind, name, version } in &pushed.changes {
         let version = version.map(|version| format!(", version {version}")).unwrap_or_default();
-        text.push_str(&format!("  {what} {kind} {name}{version}\n"));
+        text.push_str(&format!("  {what} {kind} {}{version}\n", output::plain(name)));
     }
     text
 }

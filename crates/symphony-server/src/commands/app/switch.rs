@@ -97,13 +97,13 @@ pub(super) async fn switch(
         } else if before == after {
             output::print(&format!(
                 "app {} is {} already: nothing to change\n",
-                options.name,
+                output::plain(&options.name),
                 name(after)
             ))?;
         } else {
             output::print(&format!(
                 "{done} app {}: {} → {}\n",
-                options.name,
+                output::plain(&options.name),
                 name(before),
                 name(after)
             ))?;

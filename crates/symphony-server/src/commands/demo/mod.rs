@@ -97,10 +97,10 @@ async fn on_a_stage(
     match &result {
         Ok(report) if !report.holds() => {
             folder.keep = true;
-            eprintln!(
-                "symphony: the banks' records and the workers' logs are kept in {}, the ledger in database {DATABASE}",
+            output::note(&format!(
+                "the banks' records and the workers' logs are kept in {}, the ledger in database {DATABASE}",
                 folder.path.display()
-            );
+            ));
         }
         _ => drop_database(server).await?,
     }
@@ -215,7 +215,7 @@ impl Stage<'_> {
         tokio::time::sleep(Duration::from_millis(u64::from(self.options.seconds) * 800)).await;
         self.banks.calm_down()?;
         self.story.tell(
-            Tone::Plain,
+            Tone::Notable,
             "calm",
             "the banks behave again; what is still in doubt is asked about",
         )
@@ -290,19 +290,18 @@ impl Stage<'_> {
         let executed = self.banks.executed().await?;
         let now = ledger::progress(&self.database).await?;
         let arrived = self.hearer.receiver.arrivals_so_far();
-        self.story.progress(&format!(
-            "asked {}  dispatched {}  banks executed {} | in flight {}  retried {}  unknown {}  failed {}  parked {} | events {}  mails {}",
-            grouped(now.asked),
-            grouped(now.dispatched),
-            grouped(executed),
-            now.in_flight,
-            now.retried,
-            now.unknown,
-            now.failed,
-            now.parked,
-            grouped(arrived),
-            grouped(self.shop.mail.count())
-        ))
+        self.story.progress(&[
+            format!("asked {}", grouped(now.asked)),
+            format!("dispatched {}", grouped(now.dispatched)),
+            format!("in flight {}", now.in_flight),
+            format!("retried {}", now.retried),
+            format!("unknown {}", now.unknown),
+            format!("failed {}", now.failed),
+            format!("parked {}", now.parked),
+            format!("banks executed {}", grouped(executed)),
+            format!("events {}", grouped(arrived)),
+            format!("mails {}", grouped(self.shop.mail.count())),
+        ])
     }
 
     /// Stop everything, then hold the banks' records against the ledger.

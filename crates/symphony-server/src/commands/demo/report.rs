@@ -16,7 +16,7 @@ use super::people::PERSON;
 use super::producers::STORY;
 use super::story::{Story, Tone, grouped, seconds};
 use crate::commands::{app, show};
-use crate::output::Failure;
+use crate::output::{self, Failure};
 
 /// What the killed worker left behind.
 #[derive(Debug, Clone, Copy)]
@@ -256,15 +256,19 @@ impl Report {
             (orders.pending, "items of the app left over", orders.pending == 0),
         ] {
             let tone = if right { Tone::Good } else { Tone::Bad };
-            let number = story.coloured(tone, &format!("{:>8}", grouped(number)));
+            let number = output::toned(tone, &format!("{:>8}", grouped(number)));
             story.write(&format!("{number}  {text}\n"))?;
         }
         let took = seconds(Duration::from_millis(self.duration_ms));
         let end = if self.holds {
-            story
-                .coloured(Tone::Good, &format!("No money moved twice, none was lost, every event arrived in order, every order has its one receipt ({took})."))
+            output::toned(
+                Tone::Good,
+                &format!(
+                    "No money moved twice, none was lost, every event arrived in order, every order has its one receipt ({took})."
+                ),
+            )
         } else {
-            story.coloured(Tone::Bad, &format!("IT DOES NOT HOLD: {}.", self.wrong.join(", ")))
+            output::toned(Tone::Bad, &format!("IT DOES NOT HOLD: {}.", self.wrong.join(", ")))
         };
         story.write(&format!("\n{end}\n"))
     }

@@ -5,18 +5,18 @@ use std::io::{self, IsTerminal as _};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+pub(super) use crate::output::Tone;
 use crate::output::{self, Failure};
 
 /// Back to the start of the line, and clear it.
 const CLEAR_LINE: &str = "\r\x1b[2K";
-/// Let the terminal cut a line that is too long for it, instead of wrapping it.
-const NO_WRAP: (&str, &str) = ("\x1b[?7l", "\x1b[?7h");
+/// Between two figures of the progress.
+const BETWEEN: &str = "  ";
 
 /// The narrator.
 pub(super) struct Story {
     started: Instant,
     to: Audience,
-    colours: bool,
     /// The last progress: on a terminal the line on the screen, to be drawn again under whatever is told.
     progress: Mutex<String>,
 }
@@ -31,17 +31,6 @@ enum Audience {
     Nobody,
 }
 
-/// What kind of thing happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tone {
-    /// It goes on.
-    Plain,
-    /// Something broke.
-    Bad,
-    /// Something was refused or put right.
-    Good,
-}
-
 impl Story {
     pub(super) fn new(json: bool) -> Self {
         let terminal = io::stdout().is_terminal();
@@ -50,9 +39,7 @@ impl Story {
             (false, true) => Audience::Terminal,
             (false, false) => Audience::Plain,
         };
-        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        let colours = to == Audience::Terminal && wanted;
-        Self { started: Instant::now(), to, colours, progress: Mutex::new(String::new()) }
+        Self { started: Instant::now(), to, progress: Mutex::new(String::new()) }
     }
 
     /// For how long the demo has run.
@@ -67,9 +54,9 @@ impl Story {
 
     /// Something happened: when, in one word, and in a sentence.
     pub(super) fn tell(&self, tone: Tone, word: &str, text: &str) -> Result<(), Failure> {
-        let word = self.coloured(tone, &format!("{word:<12}"));
-        let at = self.faint(&format!("{:>6} ", seconds(self.elapsed())));
-        self.write(&format!("{at} {word}{text}\n"))
+        let word = output::toned(tone, &format!("{word:<12}"));
+        let at = output::toned(Tone::Faint, &format!("{:>6} ", seconds(self.elapsed())));
+        self.write(&output::hanging(&format!("{at} {word}"), text))
     }
 
     /// Text as it is.
@@ -79,14 +66,25 @@ impl Story {
             Audience::Plain => output::print(text),
             Audience::Terminal => {
                 let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-                output::print(&format!("{CLEAR_LINE}{text}{progress}"))
+                output::print_verbatim(CLEAR_LINE)?;
+                output::print(text)?;
+                output::print_verbatim(&progress)
             }
         }
     }
 
-    /// Where things stand.
-    pub(super) fn progress(&self, text: &str) -> Result<(), Failure> {
-        let line = format!("{:>6}  {text}", seconds(self.elapsed()));
+    /// Where things stand: as many figures as a line has room for, so the ones that matter most come first.
+    pub(super) fn progress(&self, figures: &[String]) -> Result<(), Failure> {
+        let mut line = format!("{:>6}", seconds(self.elapsed()));
+        let mut text = String::new();
+        for figure in figures {
+            let longer = format!("{text}{BETWEEN}{figure}");
+            if output::columns_of(&line) + output::columns_of(&longer) >= output::width() {
+                break;
+            }
+            text = longer;
+        }
+        line.push_str(&text);
         match self.to {
             Audience::Nobody => Ok(()),
             // A file need not hear twice that nothing has changed.
@@ -95,13 +93,12 @@ impl Story {
                 if *last == text {
                     return Ok(());
                 }
-                text.clone_into(&mut last);
-                output::print(&format!("{line}\n"))
+                *last = text;
+                output::print_verbatim(&format!("{line}\n"))
             }
             Audience::Terminal => {
-                let (off, on) = NO_WRAP;
-                let line = format!("{off}{}{on}", self.faint(&line));
-                output::print(&format!("{CLEAR_LINE}{line}"))?;
+                let line = output::toned(Tone::Faint, &line);
+                output::print_verbatim(&format!("{CLEAR_LINE}{line}"))?;
                 *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = line;
                 Ok(())
             }
@@ -111,28 +108,11 @@ impl Story {
     /// No more progress: the line goes.
     pub(super) fn end_progress(&self) -> Result<(), Failure> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        if self.to == Audience::Terminal { output::print(CLEAR_LINE) } else { Ok(()) }
+        if self.to == Audience::Terminal { output::print_verbatim(CLEAR_LINE) } else { Ok(()) }
     }
 
     pub(super) fn heading(&self, text: &str) -> Result<(), Failure> {
-        self.write(&if self.colours {
-            format!("\n\x1b[1m{text}\x1b[0m\n")
-        } else {
-            format!("\n{text}\n")
-        })
-    }
-
-    pub(super) fn coloured(&self, tone: Tone, text: &str) -> String {
-        let code = match tone {
-            Tone::Plain => 36,
-            Tone::Bad => 31,
-            Tone::Good => 32,
-        };
-        if self.colours { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
-    }
-
-    fn faint(&self, text: &str) -> String {
-        if self.colours { format!("\x1b[2m{text}\x1b[0m") } else { text.to_owned() }
+        self.write(&format!("\n{}\n", output::toned(Tone::Heading, text)))
     }
 }
 
