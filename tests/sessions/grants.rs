@@ -105,8 +105,8 @@ async fn stage() -> (TestDb, Vec<PgConnectOptions>, Staged) {
     db.done("w", &run, json!([])).await;
 
     let failed = db.tell(&[crate::events::event("k", 0)]).await[0];
-    let held = db.claim_events("w", 1).await;
-    db.report("w", &[(&held[0], EventState::Failed { key_continues: false })]).await;
+    let leased = db.claim_events("w", 1).await;
+    db.report("w", &[(&leased[0], EventState::Failed { key_continues: false })]).await;
 
     let mut logins = Vec::new();
     for column in COLUMNS {
