@@ -141,6 +141,17 @@ fn the_contract_pages_name_every_public_function_with_its_arguments() {
 }
 
 #[test]
+fn no_test_needs_a_program_that_a_bare_machine_lacks() {
+    // Nobody installs procps, and `kill` is part of it: support::processes has the call.
+    for (path, text) in files("tests", "rs").into_iter().chain(files("crates", "rs")) {
+        for program in ["kill", "pkill", "killall", "ps"] {
+            let call = ["Command::new(\"", program, "\")"].concat();
+            assert!(!text.contains(&call), "{} runs {program}", path.display());
+        }
+    }
+}
+
+#[test]
 fn no_file_grows_past_what_one_can_find_ones_way_in() {
     for (folder, extension) in [("crates", "rs"), ("tests", "rs"), ("sql", "sql")] {
         for (path, text) in files(folder, extension) {

@@ -15,10 +15,11 @@ use symphony_server::private_postgres::{
     Origin, PrivatePostgres, PrivatePostgresError, Settings, Stop,
 };
 
+use crate::support::processes::{Signal, signal};
 use support::{
     Folder, HELPER_FOLDER, KilledOnDrop, OtherProcess, SmallDisk, ask, helper, helper_of,
-    initdb_on_a_full_disk, is_root, kill, one_clear_line, process_that_says, signal, wait_for,
-    write_down, written,
+    initdb_on_a_full_disk, is_root, kill, one_clear_line, process_that_says, wait_for, write_down,
+    written,
 };
 
 mod support;
@@ -77,7 +78,7 @@ async fn a_killed_server_is_not_replaced_before_its_last_child_is_gone() {
     let mut client = PgConnection::connect_with(&postgres.connect_options()).await.unwrap();
     let child = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut client).await;
     let child = u32::try_from(child.map(|pid: i32| pid).unwrap()).unwrap();
-    signal("STOP", child);
+    signal(child, Signal::STOP);
     kill(folder.server_pid().unwrap());
     drop(postgres);
 
@@ -185,14 +186,14 @@ async fn a_kill_during_initdb_leaves_nothing_half_made() {
     let folder = Folder::new();
     let mut symphony = OtherProcess::spawn(&folder);
     let initdb = wait_for("initdb is at work", || process_that_says(b"postgres.new-", &folder));
-    signal("STOP", initdb);
+    signal(initdb, Signal::STOP);
     symphony.child.0.kill().unwrap();
     symphony.child.0.wait().unwrap();
     assert!(!folder.cluster().exists());
     // Whoever comes next must not sweep away what initdb is still working on.
     let start_lock = fs::File::open(folder.data().join("start.lock")).unwrap();
     let taken = start_lock.try_lock();
-    signal("CONT", initdb);
+    signal(initdb, Signal::CONT);
     assert!(matches!(taken, Err(TryLockError::WouldBlock)), "{taken:?}");
     drop(start_lock);
 

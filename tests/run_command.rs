@@ -8,6 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::process::{Child, Command};
 use uuid::Uuid;
 
+use crate::support::processes::{Signal, signal};
 use crate::support::{TestDb, payment, until};
 
 /// A folder of the test's own, removed with it.
@@ -74,8 +75,7 @@ async fn get(address: &str, path: &str) -> String {
 }
 
 async fn terminate(child: &mut Child) -> std::process::ExitStatus {
-    let pid = child.id().unwrap().to_string();
-    assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
+    signal(child.id().unwrap(), Signal::TERM);
     child.wait().await.unwrap()
 }
 

@@ -11,6 +11,8 @@ use serde_json::Value;
 use symphony_connect::sandbox::Record;
 use uuid::Uuid;
 
+use crate::support::processes::{Signal, signal};
+
 const BODY: &str = r#"{"amount": {"value": "10.00", "currency": "EUR"}}"#;
 
 /// The real binary on a record; killed when dropped.
@@ -48,8 +50,7 @@ impl Provider {
 
     /// SIGTERM, and what it says at its end.
     fn stop(mut self) -> Value {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        signal(self.child.id(), Signal::TERM);
         let summary = next_document(&mut self.output);
         assert!(self.child.wait().unwrap().success());
         summary

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use symphony_connect::sandbox::Record;
 
+use crate::support::processes::{Signal, signal, signal_if_there};
 use crate::support::unique;
 
 /// Smaller than the default, so that a debug build shows the same story in less time.
@@ -61,7 +62,7 @@ impl Drop for Folder {
     fn drop(&mut self) {
         for (process, _) in self.processes() {
             // Only after a failure.
-            let _ended = Command::new("kill").args(["-KILL", &process.to_string()]).status();
+            signal_if_there(process, Signal::KILL);
         }
         fs::remove_dir_all(&self.0).ok();
     }
@@ -71,11 +72,6 @@ fn output(command: &mut Command) -> (bool, String, String) {
     let Output { status, stdout, stderr } = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (status.success(), text(stdout), text(stderr))
-}
-
-fn signal(child: &Child, name: &str) {
-    let id = child.id().to_string();
-    assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
 }
 
 #[test]
@@ -178,7 +174,7 @@ fn an_interrupted_tour_leaves_nothing_behind_and_a_second_one_is_told_of_the_fir
     assert!(lines.any(|line| line.contains("asked ")), "it shows progress");
     let (ok, _, errors) = output(&mut folder.symphony(&["demo"]));
     assert!(!ok && errors.contains("a demo runs already on"), "{errors}");
-    signal(&demo, "-INT");
+    signal(demo.id(), Signal::INT);
     assert_eq!(demo.wait().unwrap().code(), Some(1));
     let mut errors = String::new();
     demo.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
@@ -253,7 +249,7 @@ fn up_serves_the_example_app_and_shows_its_mail() {
     let (_, told, _) =
         output(&mut folder.symphony(&["--private", "app", "executions", "--app", "orders"]));
     assert!(told.contains("take-order"), "{told}");
-    signal(&up.child, "-TERM");
+    signal(up.child.id(), Signal::TERM);
     assert_eq!(up.child.wait().unwrap().code(), Some(0));
     folder.assert_nothing_runs();
 }
@@ -301,7 +297,7 @@ fn up_pays_what_a_shell_asks_for_serves_its_metrics_and_stops_in_order() {
     }
     other.assert_nothing_runs();
 
-    signal(&up.child, "-TERM");
+    signal(up.child.id(), Signal::TERM);
     assert_eq!(up.child.wait().unwrap().code(), Some(0));
     folder.assert_nothing_runs();
 
@@ -309,6 +305,6 @@ fn up_pays_what_a_shell_asks_for_serves_its_metrics_and_stops_in_order() {
     let mut again = Up::start(&folder);
     let (ok, told, _) = output(folder.symphony(&enqueue).args(rest));
     assert!(ok && told.contains("known already"), "{told}");
-    signal(&again.child, "-TERM");
+    signal(again.child.id(), Signal::TERM);
     assert_eq!(again.child.wait().unwrap().code(), Some(0));
 }

@@ -8,6 +8,7 @@ use symphony_connect::email::{
 };
 
 use super::{Platform, request, script, trigger};
+use crate::support::processes::python_or_skip;
 use crate::support::{TestDb, until};
 
 /// Takes everything.
@@ -52,6 +53,7 @@ async fn send(port: u16, recipient: &str) -> String {
 
 #[tokio::test]
 async fn mail_fires_its_script_which_answers_by_mail() {
+    python_or_skip!();
     let db = TestDb::new().await;
     let office = Arc::new(PostOffice::default());
     let relay = SmtpListener::bind(

@@ -6,15 +6,16 @@ use std::process::Stdio;
 
 use tokio::process::Command;
 
+use crate::support::processes::python_or_skip;
+
 /// What the judge calls besides the server itself; the npm package of PostgreSQL has no clients.
 const CLIENT_PROGRAMS: [&str; 4] = ["psql", "pg_basebackup", "pg_dump", "pg_dumpall"];
 
 #[tokio::test]
 async fn nothing_is_paid_twice_or_lost_at_any_border() {
+    python_or_skip!();
     let Some(programs) = programs() else {
-        println!(
-            "passed over: no python3 (3.10 or later), or no client programs in SYMPHONY_POSTGRES_BIN"
-        );
+        println!("passed over: no client programs in SYMPHONY_POSTGRES_BIN");
         return;
     };
     python("judge_tests.py", &[]).await;
@@ -40,13 +41,8 @@ async fn python(file: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{said}\n{errors}");
 }
 
-/// The folder of PostgreSQL's programs, if everything is there.
+/// The folder of PostgreSQL's programs, if all of them are there.
 fn programs() -> Option<PathBuf> {
-    let python = ["-c", "import sys; sys.exit(sys.version_info < (3, 10))"];
-    let found = std::process::Command::new("python3").args(python).status();
-    if !found.is_ok_and(|status| status.success()) {
-        return None;
-    }
     let folder = PathBuf::from(std::env::var_os("SYMPHONY_POSTGRES_BIN")?);
     CLIENT_PROGRAMS.iter().all(|name| folder.join(name).is_file()).then_some(folder)
 }

@@ -8,7 +8,6 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use rustix::process::{Pid, Signal, kill_process};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _};
 use symphony::db::migrate;
@@ -18,6 +17,7 @@ use super::dice::Tally;
 use super::relay::Relay;
 use super::workers::Process;
 use crate::support::pooler::Pooler;
+use crate::support::processes::{Signal, signal_if_there};
 
 const DATABASE: &str = "chaos";
 
@@ -112,10 +112,10 @@ impl Ground {
 
     /// Kill one process of the server: the first one ends the others and recovers, under its old number.
     pub fn crash_in_place(&self) {
-        signal(*children_of(self.first_process()).first().unwrap(), Signal::KILL);
+        signal_if_there(*children_of(self.first_process()).first().unwrap(), Signal::KILL);
     }
 
-    fn first_process(&self) -> i32 {
+    fn first_process(&self) -> u32 {
         let pid_file = self.settings.data_folder.join("postgres/postmaster.pid");
         let pid_file = fs::read_to_string(pid_file).unwrap();
         pid_file.lines().next().unwrap().parse().unwrap()
@@ -126,11 +126,11 @@ impl Ground {
         drop(self.postgres.take());
         let first = self.first_process();
         // Held still, it starts no process that would be missed.
-        signal(first, Signal::STOP);
+        signal_if_there(first, Signal::STOP);
         let children = children_of(first);
-        signal(first, Signal::KILL);
+        signal_if_there(first, Signal::KILL);
         for child in children {
-            signal(child, Signal::KILL);
+            signal_if_there(child, Signal::KILL);
         }
         let postgres = PrivatePostgres::start(&self.settings).await.expect("the killed PostgreSQL");
         assert_eq!(postgres.origin(), Origin::Recovered, "it was killed");
@@ -152,13 +152,8 @@ impl Ground {
     }
 }
 
-/// It may have ended by itself meanwhile, as children of a killed server do.
-fn signal(pid: i32, signal: Signal) {
-    kill_process(Pid::from_raw(pid).unwrap(), signal).ok();
-}
-
-fn children_of(parent: i32) -> Vec<i32> {
-    let parent_of = |pid: i32| -> Option<i32> {
+fn children_of(parent: u32) -> Vec<u32> {
+    let parent_of = |pid: u32| -> Option<u32> {
         // pid (name) state parent …: the name may hold anything but ends with the last bracket.
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()

@@ -8,7 +8,6 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
 use sqlx::ConnectOptions as _;
 use symphony::engine::Point;
 use tokio::sync::watch;
@@ -17,6 +16,7 @@ use tokio::task::JoinHandle;
 use super::dice::{Dice, Tally};
 use super::ground::Ground;
 use super::relay::{MidCommit, Relay};
+use crate::support::processes::Signal;
 
 /// How often a process that cannot be awaited is looked at.
 const LOOK: Duration = Duration::from_millis(10);
@@ -40,8 +40,7 @@ impl State {
         if child.try_wait().unwrap().is_some() {
             return false;
         }
-        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
+        crate::support::processes::signal(child.id(), signal);
         true
     }
 }

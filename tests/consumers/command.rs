@@ -10,6 +10,7 @@ use tokio::process::{Child, Command};
 
 use super::ground::{Broker, event, garbage};
 use crate::support::brokers::required_or_skip;
+use crate::support::processes::{Signal, python_or_skip, signal};
 use crate::support::{TestDb, until};
 
 /// A program that notes every post and answers as it is told.
@@ -124,8 +125,7 @@ async fn figure_is(address: &str, line: &str) {
 }
 
 async fn terminate(child: &mut Child) -> std::process::ExitStatus {
-    let pid = child.id().unwrap().to_string();
-    assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
+    signal(child.id().unwrap(), Signal::TERM);
     child.wait().await.unwrap()
 }
 
@@ -200,6 +200,7 @@ async fn while_the_program_does_not_listen_nothing_is_dead_lettered() {
 #[tokio::test]
 async fn the_python_example_keeps_its_balances_whatever_is_repeated() {
     required_or_skip!();
+    python_or_skip!();
     let broker = Broker::sqs().await;
     let database = std::env::temp_dir().join(format!("balances-{}.db", uuid::Uuid::new_v4()));
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/consumer.py");

@@ -12,6 +12,7 @@ use tokio::process::{Child, Command};
 
 use super::stage::Stage;
 use crate::chaos::dice::Dice;
+use crate::support::processes::{Signal, signal};
 
 /// Everything but the bus and the routes to it.
 pub const WORKER: &str = "
@@ -92,8 +93,7 @@ impl Dispatchers {
     pub async fn leave(mut self) {
         self.stage.until("all is sent", 100, |now| now.sent).await;
         for child in &self.running {
-            let pid = child.id().expect("it runs").to_string();
-            assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
+            signal(child.id().expect("it runs"), Signal::TERM);
         }
         for child in &mut self.running {
             let status = child.wait().await.unwrap();

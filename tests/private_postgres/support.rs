@@ -11,6 +11,8 @@ use sqlx::{Connection, PgConnection};
 use symphony_server::private_postgres::{PrivatePostgres, Settings};
 use uuid::Uuid;
 
+use crate::support::processes::{Signal, signal};
+
 /// Tells a helper that it is one, and which data folder to use.
 pub(super) const HELPER_FOLDER: &str = "SYMPHONY_TEST_HELPER_FOLDER";
 
@@ -219,16 +221,10 @@ pub(super) fn is_root() -> bool {
 }
 
 pub(super) fn kill(pid: u32) {
-    signal("KILL", pid);
+    signal(pid, Signal::KILL);
     // Dead, or a zombie where nobody reaps orphans.
     let gone = || command_line(pid).is_empty().then_some(());
     wait_for("the process is dead", gone);
-}
-
-pub(super) fn signal(name: &str, pid: u32) {
-    // The shell's own: a bare machine has no other.
-    let mut shell = Command::new("sh");
-    assert!(shell.args(["-c", &format!("kill -s {name} {pid}")]).status().unwrap().success());
 }
 
 /// A process with these words, and the folder's path, on its command line.

@@ -11,6 +11,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use uuid::Uuid;
 
+use crate::support::processes::{Signal, python_or_skip, signal};
 use crate::support::{TestDb, act, payment, until};
 
 struct Bank {
@@ -87,11 +88,6 @@ fn worker(db: &TestDb, config: &Path) -> Command {
     command
 }
 
-async fn signal(child: &Child, signal: &str) {
-    let pid = child.id().unwrap().to_string();
-    assert!(Command::new("kill").args([signal, &pid]).status().await.unwrap().success());
-}
-
 /// The most calls in any window of this length, by the bank's clock.
 #[allow(clippy::float_arithmetic)]
 fn most_within(calls: &[(String, String, f64)], seconds: f64) -> usize {
@@ -112,6 +108,7 @@ async fn pay(db: &TestDb, name: &str, count: usize) {
 
 #[tokio::test]
 async fn three_processes_keep_one_rate_together_inquiries_included() {
+    python_or_skip!();
     let db = TestDb::new().await;
     let bank = Bank::start().await;
     // Each of the thirty is sent, asked about and sent again; the others only sent: 120 calls.
@@ -122,7 +119,7 @@ async fn three_processes_keep_one_rate_together_inquiries_included() {
     let mut workers: Vec<_> = (0..3).map(|_| worker(&db, &config).spawn().unwrap()).collect();
     until("all are paid", async || db.count("payment_outbox_pending").await == 0).await;
     for worker in &mut workers {
-        signal(worker, "-TERM").await;
+        signal(worker.id().unwrap(), Signal::TERM);
         assert!(worker.wait().await.unwrap().success());
     }
     let calls = bank.calls();
@@ -141,6 +138,7 @@ async fn three_processes_keep_one_rate_together_inquiries_included() {
 
 #[tokio::test]
 async fn one_process_keeps_its_rate_inquiries_included() {
+    python_or_skip!();
     let db = TestDb::new().await;
     let bank = Bank::start().await;
     pay(&db, "drop", 30).await;
@@ -159,6 +157,7 @@ async fn one_process_keeps_its_rate_inquiries_included() {
 
 #[tokio::test]
 async fn a_bank_that_says_429_for_a_while_costs_no_tries_and_is_not_hammered() {
+    python_or_skip!();
     let db = TestDb::new().await;
     let bank = Bank::start().await;
     std::fs::write(bank.folder.join("busy"), "").unwrap();
@@ -180,6 +179,7 @@ async fn a_bank_that_says_429_for_a_while_costs_no_tries_and_is_not_hammered() {
 
 #[tokio::test]
 async fn a_bank_that_stays_busy_or_away_is_given_up_after_its_time() {
+    python_or_skip!();
     let db = TestDb::new().await;
     let operator = db.database.operator();
     operator.configure_rail("bank", &act(), None, None, None, Some(2)).await.unwrap();
@@ -198,6 +198,7 @@ async fn a_bank_that_stays_busy_or_away_is_given_up_after_its_time() {
 
 #[tokio::test]
 async fn where_not_found_is_final_an_unknown_payment_settles_and_is_sent_again() {
+    python_or_skip!();
     let db = TestDb::new().await;
     let bank = Bank::start().await;
     pay(&db, "drop", 3).await;
@@ -242,6 +243,7 @@ int clock_gettime(clockid_t id, struct timespec *now) {
 
 #[tokio::test]
 async fn a_process_on_a_suspended_host_sends_nothing_after_its_lease() {
+    python_or_skip!();
     let db = TestDb::new().await;
     let bank = Bank::start().await;
     let (source, shim) = (bank.folder.join("shim.c"), bank.folder.join("shim.so"));
@@ -267,12 +269,12 @@ async fn a_process_on_a_suspended_host_sends_nothing_after_its_lease() {
         db.count("payment_outbox_pending WHERE lease_token IS NOT NULL").await >= 1
     })
     .await;
-    signal(&process, "-STOP").await;
+    signal(process.id().unwrap(), Signal::STOP);
     // Two minutes pass for everybody but this process's monotonic clock; others have what it held.
     std::fs::write(&suspended, "120").unwrap();
     db.sql("UPDATE payment_outbox_pending SET claimed_by = 'other', lease_token = gen_random_uuid(),
                    lease_expires_at = clock_timestamp() + INTERVAL '1 hour', claimed_at = clock_timestamp()").await;
-    signal(&process, "-CONT").await;
+    signal(process.id().unwrap(), Signal::CONT);
     // It is still alive and pays what comes later; its turns at what it lost are over by then.
     db.enqueue(&payment("later", "acme", "bank")).await;
     until("what came later is paid", async || bank.sends("later") == 1).await;

@@ -19,6 +19,8 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+use crate::support::processes::{Signal, signal};
+
 /// A folder of the test's own, removed with it.
 struct Folder(PathBuf);
 
@@ -137,8 +139,7 @@ impl Worker {
     }
 
     async fn terminate(self) -> (ExitStatus, String) {
-        let pid = self.child.id().unwrap().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
+        signal(self.child.id().unwrap(), Signal::TERM);
         self.ended().await
     }
 }

@@ -16,6 +16,7 @@ use tokio::sync::OnceCell;
 
 pub mod brokers;
 pub mod pooler;
+pub mod processes;
 pub mod proxy;
 pub mod shell;
 pub mod valve;
