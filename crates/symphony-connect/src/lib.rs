@@ -10,6 +10,7 @@
 //! - [`sources`]: where consumers receive events from.
 
 pub mod address;
+#[cfg(feature = "aws")]
 pub mod aws;
 pub mod buses;
 pub mod email;

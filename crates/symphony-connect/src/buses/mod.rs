@@ -13,6 +13,7 @@ pub mod http;
 pub mod nats;
 pub mod receiver;
 pub mod setup;
+#[cfg(feature = "aws")]
 pub mod sns;
 pub mod webhook_signature;
 

@@ -6,6 +6,7 @@
 
 pub mod forward;
 pub mod jetstream;
+#[cfg(feature = "aws")]
 pub mod sqs;
 
 /// A source that cannot be used as it is set up: names what is wrong and the fix.

@@ -8,11 +8,13 @@ use symphony::consumer::{
     Apply, ConsumerMetrics, ConsumerSettings, InboxApply, Source, keep_retention,
 };
 use symphony::db::ActsAs;
+#[cfg(feature = "aws")]
 use symphony_connect::aws::{Aws, AwsSettings};
 use symphony_connect::sources::forward::Forward;
 use symphony_connect::sources::jetstream::{
     JetStreamSettings, JetStreamSource, NatsAddress, connect,
 };
+#[cfg(feature = "aws")]
 use symphony_connect::sources::sqs::{SqsSettings, SqsSource};
 use tokio::sync::watch;
 
@@ -126,6 +128,7 @@ async fn work(
 async fn open(options: &Consume, visibility: Duration) -> Result<Arc<dyn Source>, Failure> {
     let environment = |name: &str| std::env::var(name).ok();
     match &options.from {
+        #[cfg(feature = "aws")]
         SourceName::Sqs(queue_url) => {
             let aws = AwsSettings {
                 region: options.region.clone(),
@@ -143,6 +146,10 @@ async fn open(options: &Consume, visibility: Duration) -> Result<Arc<dyn Source>
             };
             Ok(Arc::new(SqsSource::open(client, settings).await.map_err(failure)?))
         }
+        #[cfg(not(feature = "aws"))]
+        SourceName::Sqs(_) => Err(Failure::new(
+            "this symphony was built without SQS: take one that cargo build --release has built",
+        )),
         SourceName::Nats(stream) => {
             let dead_letter_subject = options.dead_letter.clone().ok_or_else(|| {
                 Failure::new("--dead-letter is missing: JetStream has no place of its own for them")

@@ -8,8 +8,12 @@ use symphony::engine::gate::BreakerSettings;
 use symphony::lanes::events::bus::Bus;
 use symphony_connect::buses::http::{HttpBus, HttpBusSettings};
 use symphony_connect::buses::nats::{NatsBus, NatsSettings};
-use symphony_connect::buses::setup::{Setup, SetupSettings, set_up_nats, set_up_sns};
-use symphony_connect::buses::sns::{SnsBus, SnsSettings};
+use symphony_connect::buses::setup::{Setup, SetupSettings, set_up_nats};
+#[cfg(feature = "aws")]
+use symphony_connect::buses::{
+    setup::set_up_sns,
+    sns::{SnsBus, SnsSettings},
+};
 use toml::Table;
 
 use super::BreakerFields;
@@ -84,13 +88,21 @@ impl BusSection {
     }
 }
 
+/// What a build for the tour says.
+#[cfg(not(feature = "aws"))]
+const WITHOUT_AWS: &str =
+    "this symphony was built without SNS: take one that cargo build --release has built";
+
 /// A bus that can be published to. It connects to nothing yet.
 pub fn build_bus(name: &str, section: &BusSection) -> Result<Arc<dyn Bus>, Failure> {
     let bus: Arc<dyn Bus> = match section.kind {
+        #[cfg(feature = "aws")]
         Kind::Sns => {
             let bus = SnsBus::new(&section.settings::<SnsSettings>(name)?, environment);
             Arc::new(bus.map_err(|error| refuse(name, &error.to_string()))?)
         }
+        #[cfg(not(feature = "aws"))]
+        Kind::Sns => return Err(refuse(name, WITHOUT_AWS)),
         Kind::Nats => {
             let bus = NatsBus::new(&section.settings::<NatsSettings>(name)?, environment);
             Arc::new(bus.map_err(|error| refuse(name, &error.to_string()))?)
@@ -108,9 +120,12 @@ pub fn build_bus(name: &str, section: &BusSection) -> Result<Arc<dyn Bus>, Failu
 pub async fn set_up_bus(name: &str, section: &BusSection, dry_run: bool) -> Result<Setup, Failure> {
     let setup = &section.setup;
     let done = match section.kind {
+        #[cfg(feature = "aws")]
         Kind::Sns => {
             set_up_sns(&section.settings::<SnsSettings>(name)?, setup, environment, dry_run).await
         }
+        #[cfg(not(feature = "aws"))]
+        Kind::Sns => return Err(refuse(name, WITHOUT_AWS)),
         Kind::Nats => {
             set_up_nats(&section.settings::<NatsSettings>(name)?, setup, environment, dry_run).await
         }

@@ -7,7 +7,9 @@
 //! - `nats`: streams and durable consumers.
 
 mod nats;
+#[cfg(feature = "aws")]
 mod policies;
+#[cfg(feature = "aws")]
 mod sns;
 
 use std::collections::BTreeSet;
@@ -18,6 +20,7 @@ use serde_json::Value;
 use super::BusSettingsError;
 
 pub use nats::set_up_nats;
+#[cfg(feature = "aws")]
 pub use sns::set_up_sns;
 
 /// `[buses.NAME.setup]`.
