@@ -20,6 +20,7 @@ mod app_commands;
 mod apps;
 mod attacks;
 mod bad_input;
+mod bench_command;
 mod borders;
 mod bounds;
 mod buses;
