@@ -50,6 +50,7 @@ mod rail_processes;
 mod run_command;
 mod sandbox_command;
 mod schema;
+mod scripts;
 mod sessions;
 mod tampering;
 mod tour;

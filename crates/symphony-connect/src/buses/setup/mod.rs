@@ -6,8 +6,9 @@
 //! - `sns`: topics, queues, dead-letter queues, their policies, subscriptions.
 //! - `nats`: streams and durable consumers.
 
-mod nats;
 #[cfg(feature = "aws")]
+mod iam;
+mod nats;
 mod policies;
 #[cfg(feature = "aws")]
 mod sns;

@@ -1,66 +1,8 @@
-//! The least that each party needs. No action and no resource is a wildcard.
+//! The least that each party needs at NATS.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::Policy;
-
-const VERSION: &str = "2012-10-17";
-
-/// For IAM: may publish to these topics, and use their key if it is not AWS's own.
-pub(super) fn sns_producer(topic_arns: &[String], own_key_arn: Option<&str>) -> Policy {
-    let mut statements = vec![json!({
-        "Sid": "PublishEvents",
-        "Effect": "Allow",
-        // Also allows PublishBatch, which has no action of its own.
-        "Action": ["sns:Publish"],
-        "Resource": topic_arns,
-    })];
-    if let Some(key) = own_key_arn {
-        statements.push(json!({
-            "Sid": "EncryptEvents",
-            "Effect": "Allow",
-            "Action": ["kms:GenerateDataKey", "kms:Decrypt"],
-            "Resource": [key],
-        }));
-    }
-    policy("producer".to_owned(), &statements)
-}
-
-/// For IAM: may read its own queue, and no other.
-pub(super) fn sqs_consumer(name: &str, queue_arn: &str) -> Policy {
-    let statement = json!({
-        "Sid": "ReadOwnQueue",
-        "Effect": "Allow",
-        "Action": [
-            "sqs:ReceiveMessage",
-            "sqs:DeleteMessage",
-            "sqs:ChangeMessageVisibility",
-            "sqs:GetQueueUrl",
-            "sqs:GetQueueAttributes",
-        ],
-        "Resource": [queue_arn],
-    });
-    policy(format!("consumer {name}"), &[statement])
-}
-
-fn policy(party: String, statements: &[Value]) -> Policy {
-    Policy { party, document: json!({ "Version": VERSION, "Statement": statements }) }
-}
-
-/// For the queue itself: this topic may send to it, and nobody else.
-pub(super) fn queue(queue_arn: &str, topic_arn: &str) -> Value {
-    json!({
-        "Version": VERSION,
-        "Statement": [{
-            "Sid": "TopicSends",
-            "Effect": "Allow",
-            "Principal": { "Service": "sns.amazonaws.com" },
-            "Action": "sqs:SendMessage",
-            "Resource": queue_arn,
-            "Condition": { "ArnEquals": { "aws:SourceArn": topic_arn } },
-        }],
-    })
-}
 
 /// For the server's configuration: may publish these subjects, and hear the answers.
 pub(super) fn nats_producer(subjects: &[String]) -> Policy {

@@ -8,7 +8,7 @@ use aws_sdk_sns::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_sqs::types::QueueAttributeName;
 use serde_json::{Value, json};
 
-use super::{ConsumerSettings, Setup, SetupError, SetupSettings, Step, policies, step};
+use super::{ConsumerSettings, Setup, SetupError, SetupSettings, Step, iam, step};
 use crate::aws::Aws;
 use crate::buses::in_short;
 use crate::buses::sns::{Arns, SnsSettings};
@@ -52,12 +52,12 @@ pub async fn set_up_sns(
         topic_arns.push(arn);
     }
     if !topic_arns.is_empty() {
-        done.policies.push(policies::sns_producer(&topic_arns, own_key));
+        done.policies.push(iam::sns_producer(&topic_arns, own_key));
     }
     for consumer in &setup.consumers {
         let topic_arn = hand.arns.topic(&consumer.topic).map_err(SetupError)?;
         let queue_arn = hand.consumer(consumer, &topic_arn, &mut done.steps).await?;
-        done.policies.push(policies::sqs_consumer(&consumer.name, &queue_arn));
+        done.policies.push(iam::sqs_consumer(&consumer.name, &queue_arn));
     }
     Ok(done)
 }
@@ -247,7 +247,7 @@ fn queue_attributes(queue_arn: &str, topic_arn: &str, consumer: &ConsumerSetting
         ("FifoThroughputLimit", "perMessageGroupId".to_owned()),
         ("MessageRetentionPeriod", RETENTION_SECONDS.to_string()),
         ("VisibilityTimeout", consumer.visibility_timeout_seconds.to_string()),
-        ("Policy", policies::queue(queue_arn, topic_arn).to_string()),
+        ("Policy", iam::queue(queue_arn, topic_arn).to_string()),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into()
