@@ -1,7 +1,7 @@
 //! Who may do what: every role × every table × every privilege, every role × every function.
 
 use symphony::db::inspect::{self, PrivilegeDifference};
-use symphony::db::privileges::{FUNCTIONS, RUNTIME_ROLES, TABLES};
+use symphony::db::privileges::{FUNCTIONS, HIDDEN_FROM_READONLY, RUNTIME_ROLES, TABLES};
 
 use crate::support::{TestDb, payment, verdict};
 
@@ -65,6 +65,18 @@ async fn each_cell_of_the_matrix_holds_when_it_is_tried() {
 }
 
 #[tokio::test]
+async fn readonly_is_refused_each_hidden_column_and_whole_rows_with_it() {
+    let db = TestDb::new().await;
+    for (table, columns) in HIDDEN_FROM_READONLY {
+        for column in columns.iter().chain(&["*"]) {
+            let sql = format!("SELECT {column} FROM public.{table}");
+            assert_eq!(verdict(&db, "symphony_readonly", &sql).await, "42501", "{sql}");
+            assert_eq!(verdict(&db, "symphony_auditor", &sql).await, "OK", "{sql}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_single_excess_or_missing_privilege_is_found() {
     let db = TestDb::new().await;
     for (change, expected) in [
@@ -83,6 +95,14 @@ async fn a_single_excess_or_missing_privilege_is_found() {
         (
             "GRANT EXECUTE ON FUNCTION bump_participant_outbox_seq TO symphony_ingest",
             "symphony_ingest EXECUTE bump_participant_outbox_seq true",
+        ),
+        (
+            "GRANT SELECT (payload) ON payment_outbox_instructions TO symphony_readonly",
+            "symphony_readonly SELECT payment_outbox_instructions.payload true",
+        ),
+        (
+            "REVOKE SELECT (rail_type) ON payment_outbox_instructions FROM symphony_readonly",
+            "symphony_readonly SELECT payment_outbox_instructions.rail_type false",
         ),
         (
             "REVOKE EXECUTE ON FUNCTION claim_outbox_batch FROM symphony_executor",
@@ -197,7 +217,7 @@ async fn readonly_and_auditor_cannot_read_sequences_after_blanket_grants() {
         .unwrap();
     for role in ["symphony_readonly", "symphony_auditor"] {
         assert_eq!(verdict(&db, role, "SELECT * FROM participant_outbox_sequences").await, "42501");
-        assert_eq!(verdict(&db, role, "SELECT * FROM payment_outbox_attempts").await, "OK");
+        assert_eq!(verdict(&db, role, "SELECT state FROM payment_outbox_attempts").await, "OK");
         assert_eq!(verdict(&db, role, "SELECT * FROM participant_sequence_gaps").await, "OK");
     }
 }

@@ -13,7 +13,7 @@ GRANT SELECT ON
     public.payment_outbox_workers, public.payment_outbox_settings, public.payment_outbox_endpoints,
     public.symphony_installation, public.symphony_witnesses,
     public.outbox_operational_status, public.payment_outbox_dead_letters, public.payment_outbox_leases, public.supervisor_outbox_status,
-    public.participant_sequence_gaps, public.outbox_incidents, public.outbox_hint_leaders
+    public.participant_sequence_gaps, public.outbox_incidents, public.outbox_history, public.outbox_hint_leaders
     TO symphony_operator, symphony_approver;
 GRANT EXECUTE ON FUNCTION
     public.redrive_event_outbox, public.skip_event_outbox, public.pause_event_lane, public.resume_event_lane,
@@ -22,7 +22,7 @@ GRANT EXECUTE ON FUNCTION
 GRANT SELECT ON
     public.event_outbox_identities, public.event_outbox_log, public.event_outbox_cursors, public.event_outbox_blocked,
     public.event_outbox_waiting, public.event_outbox_attempts, public.event_outbox_events, public.event_outbox_settings,
-    public.event_outbox, public.event_outbox_dead_letters
+    public.event_outbox, public.event_outbox_dead_letters, public.event_outbox_envelopes
     TO symphony_operator, symphony_approver;
 GRANT EXECUTE ON FUNCTION public.push_app, public.delete_app, public.replay_trigger_execution, public.configure_trigger_lane
     TO symphony_operator, symphony_approver;

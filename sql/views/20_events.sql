@@ -20,6 +20,13 @@ SELECT l.event_id AS id, l.event->'envelope'->>'type' AS "eventType", l.event->'
                             (array_agg(a.error_message ORDER BY a.redrive_no DESC, a.attempt_no DESC))[1] AS last_error
                        FROM public.event_outbox_attempts a WHERE a.bucket = l.bucket AND a.position = l.position) tries ON true;
 
+-- What is on the envelope, for whoever may not see what is in it.
+CREATE OR REPLACE VIEW public.event_outbox_envelopes AS
+SELECT l.bucket, l.position, l.event_id, l.event_key, e.envelope->>'type' AS event_type, e.envelope->>'tenantId' AS tenant_id,
+       l.created_at
+  FROM public.event_outbox_log l
+ CROSS JOIN LATERAL (SELECT l.event->'envelope' AS envelope) e;
+
 -- Events that ended FAILED and that nobody has redriven since.
 CREATE OR REPLACE VIEW public.event_outbox_dead_letters AS
 SELECT a.event_id, a.event_key, a.bucket, a.position AS log_position, a.redrive_no, a.attempt_no, a.completed_at AS failed_at,

@@ -1,5 +1,19 @@
 -- All lanes side by side.
 
+-- What happened to items besides their outcomes, without the lease tokens: whoever reads may read it.
+CREATE OR REPLACE VIEW public.outbox_history AS
+SELECT 'payments'::TEXT AS lane, e.outbox_id AS item_id, e.event_no, e.event_type, e.worker_id, e.actor, e.approver, e.session_role,
+       e.reason, e.details - ARRAY['lease_token', 'expired_token'] AS details, e.created_at
+  FROM public.payment_outbox_events e
+UNION ALL
+SELECT 'events', e.outbox_event, e.event_no, e.event_type, e.worker_id, e.actor, e.approver, e.session_role, e.reason,
+       e.details - ARRAY['lease_token', 'expired_token'], e.created_at
+  FROM public.event_outbox_events e
+UNION ALL
+SELECT 'triggers', e.id, e.event_no, e.event_type, e.worker_id, e.actor, e.approver, e.session_role, e.reason,
+       e.details - ARRAY['lease_token', 'expired_token'], e.created_at
+  FROM public.trigger_outbox_events e;
+
 -- Contradictions nobody has closed: a late outcome that says something else than the ledger. Derived from the late
 -- outcomes, of which there are few, and not from a flag written with them: the ledger may get its outcome afterwards.
 CREATE OR REPLACE VIEW public.outbox_incidents AS

@@ -3,6 +3,7 @@
 
 mod databases;
 mod grants;
+mod masked;
 mod pooled;
 mod refusals;
 

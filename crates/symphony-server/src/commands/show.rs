@@ -118,7 +118,8 @@ fn render_event(life: &EventLife) -> String {
     let record = &life.record;
     let mut text = format!("{}  {}\n  type {}", record.event_id, record.state, record.event_type);
     // Accepted once, so it is readable; should the rules have changed since, the rest is shown all the same.
-    if let Ok(event) = Event::parse(record.event.0.get()) {
+    let event = record.event.as_ref().and_then(|event| Event::parse(event.0.get()).ok());
+    if let Some(event) = event {
         let _infallible = write!(
             text,
             ", tenant {}\n  {} {}",

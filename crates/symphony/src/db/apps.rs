@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 use sqlx::types::Json;
 use uuid::Uuid;
 
+use super::roles::Sight;
 use super::{Auditor, DbError, Executor, Ingest, Operator, Role, Session, calls};
 use crate::domain::Act;
 
@@ -180,8 +181,8 @@ pub struct ExecutionRow {
     pub trigger_depth: i32,
     /// PENDING, DISPATCHED or FAILED.
     pub state: String,
-    /// What it was fired with.
-    pub payload: Json<Box<RawValue>>,
+    /// What it was fired with; `None` for whoever may not see it, as with what it answered and logged.
+    pub payload: Option<Json<Box<RawValue>>>,
     /// What it answered.
     pub result: Option<Json<Box<RawValue>>>,
     /// Our code.
@@ -189,7 +190,7 @@ pub struct ExecutionRow {
     /// In words.
     pub error_message: Option<String>,
     /// What it logged.
-    pub logs: Json<Box<RawValue>>,
+    pub logs: Option<Json<Box<RawValue>>>,
     /// Attempts so far.
     pub attempts: i32,
     /// When it was written.
@@ -214,17 +215,26 @@ pub struct ReplyRow {
 }
 
 /// Executions that ended, and items that have not.
-const EXECUTIONS: &str = "\
-    SELECT e.id, e.app_name, e.source_kind, e.script_name, e.script_version, e.parent_execution_id, e.root_execution_id, \
-           e.trigger_depth, e.state::text AS state, e.payload, e.result, e.error_code, e.error_message, e.logs, e.attempts, \
-           e.created_at, e.completed_at, e.app_id \
-      FROM public.trigger_outbox_executions e \
-    UNION ALL \
-    SELECT p.id, a.name, p.source_kind, s.name, s.version, p.parent_execution_id, p.root_execution_id, p.trigger_depth, 'PENDING', \
-           p.payload, NULL, last.error_code, last.error_message, '[]'::jsonb, p.attempt_count, p.created_at, NULL, p.app_id \
-      FROM public.trigger_outbox_pending p JOIN public.apps a ON a.id = p.app_id LEFT JOIN public.scripts s ON s.id = p.script_id \
-      LEFT JOIN LATERAL (SELECT t.error_code, t.error_message FROM public.trigger_outbox_attempts t WHERE t.id = p.id \
-                          ORDER BY t.attempt_no DESC LIMIT 1) last ON true";
+fn executions(sight: Sight) -> String {
+    let hidden = |column| sight.of(column, "jsonb");
+    format!(
+        "SELECT e.id, e.app_name, e.source_kind, e.script_name, e.script_version, e.parent_execution_id, e.root_execution_id, \
+                e.trigger_depth, e.state::text AS state, {} AS payload, {} AS result, e.error_code, e.error_message, {} AS logs, \
+                e.attempts, e.created_at, e.completed_at, e.app_id \
+           FROM public.trigger_outbox_executions e \
+         UNION ALL \
+         SELECT p.id, a.name, p.source_kind, s.name, s.version, p.parent_execution_id, p.root_execution_id, p.trigger_depth, \
+                'PENDING', {}, NULL, last.error_code, last.error_message, '[]'::jsonb, p.attempt_count, p.created_at, NULL, p.app_id \
+           FROM public.trigger_outbox_pending p JOIN public.apps a ON a.id = p.app_id \
+           LEFT JOIN public.scripts s ON s.id = p.script_id \
+           LEFT JOIN LATERAL (SELECT t.error_code, t.error_message FROM public.trigger_outbox_attempts t WHERE t.id = p.id \
+                               ORDER BY t.attempt_no DESC LIMIT 1) last ON true",
+        hidden("e.payload"),
+        hidden("e.result"),
+        hidden("e.logs"),
+        hidden("p.payload")
+    )
+}
 
 impl Ingest {
     /// Fire one route or trigger inside the caller's own transaction.
@@ -469,8 +479,8 @@ impl Auditor {
 
     /// One execution, ended or not.
     pub async fn execution(&self, id: Uuid) -> Result<Option<ExecutionRow>, DbError> {
-        let mut transaction = self.database.begin(Role::Auditor).await?;
-        let sql = format!("SELECT * FROM ({EXECUTIONS}) x WHERE x.id = $1");
+        let (mut transaction, sight) = self.database.begin_reading().await?;
+        let sql = format!("SELECT * FROM ({}) x WHERE x.id = $1", executions(sight));
         Ok(sqlx::query_as(sqlx::AssertSqlSafe(sql))
             .bind(id)
             .fetch_optional(&mut transaction)
@@ -484,10 +494,11 @@ impl Auditor {
         state: Option<&str>,
         limit: i64,
     ) -> Result<Vec<ExecutionRow>, DbError> {
-        let mut transaction = self.database.begin(Role::Auditor).await?;
+        let (mut transaction, sight) = self.database.begin_reading().await?;
         let sql = format!(
-            "SELECT * FROM ({EXECUTIONS}) x WHERE ($1::text IS NULL OR x.app_name = $1) \
-                AND ($2::text IS NULL OR x.state = $2) ORDER BY x.created_at DESC, x.id DESC LIMIT $3"
+            "SELECT * FROM ({}) x WHERE ($1::text IS NULL OR x.app_name = $1) \
+                AND ($2::text IS NULL OR x.state = $2) ORDER BY x.created_at DESC, x.id DESC LIMIT $3",
+            executions(sight)
         );
         Ok(sqlx::query_as(sqlx::AssertSqlSafe(sql))
             .bind(app)
@@ -499,9 +510,10 @@ impl Auditor {
 
     /// All executions of a tree, in the order they were written.
     pub async fn execution_tree(&self, root: Uuid) -> Result<Vec<ExecutionRow>, DbError> {
-        let mut transaction = self.database.begin(Role::Auditor).await?;
+        let (mut transaction, sight) = self.database.begin_reading().await?;
         let sql = format!(
-            "SELECT * FROM ({EXECUTIONS}) x WHERE x.root_execution_id = $1 ORDER BY x.created_at, x.id"
+            "SELECT * FROM ({}) x WHERE x.root_execution_id = $1 ORDER BY x.created_at, x.id",
+            executions(sight)
         );
         Ok(sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(root).fetch_all(&mut transaction).await?)
     }

@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use sqlx::AssertSqlSafe;
 use sqlx::types::Json;
 use uuid::Uuid;
 
@@ -82,8 +83,8 @@ pub struct InstructionRow {
     pub sequence_id: i64,
     /// The rail.
     pub rail_type: String,
-    /// What the rail is told.
-    pub payload: Json<Box<RawValue>>,
+    /// What the rail is told; `None` for whoever may not see it.
+    pub payload: Option<Json<Box<RawValue>>>,
     /// When.
     pub created_at: DateTime<Utc>,
     /// The failed item it tries again.
@@ -134,7 +135,7 @@ pub struct AttemptRow {
     pub latency_ms: Option<i32>,
     /// Who did it.
     pub worker_id: String,
-    /// Under which lease.
+    /// Under which lease; `None` for whoever may not see it.
     pub lease_token: Option<LeaseToken>,
 }
 
@@ -354,8 +355,8 @@ impl Auditor {
                  SELECT * FROM parked UNION ALL SELECT * FROM failed ORDER BY since, outbox_id LIMIT $4 \
              ) \
              SELECT w.*, floor(extract(epoch FROM clock_timestamp() - w.since))::bigint AS age_seconds, \
-                    EXISTS (SELECT FROM public.payment_outbox_events e \
-                             WHERE e.outbox_id = w.outbox_id AND e.event_type = 'LATE_OUTCOME' \
+                    EXISTS (SELECT FROM public.outbox_history e \
+                             WHERE e.lane = 'payments' AND e.item_id = w.outbox_id AND e.event_type = 'LATE_OUTCOME' \
                                AND e.details->>'state' = 'DISPATCHED') AS late_yes \
                FROM waiting w ORDER BY w.since, w.outbox_id",
         )
@@ -381,16 +382,17 @@ impl Auditor {
 
     /// The life of one item, or `None` if there is no such item.
     pub async fn life(&self, item: OutboxId) -> Result<Option<ItemLife>, DbError> {
-        let mut transaction = self.database.begin(Role::Auditor).await?;
+        let (mut transaction, sight) = self.database.begin_reading().await?;
         // One snapshot for all of it: otherwise an item that ends between two reads would seem to have vanished.
         sqlx::query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             .execute(&mut transaction)
             .await?;
-        let Some(instruction) = sqlx::query_as::<_, InstructionRow>(
-            "SELECT outbox_id, instruction_id, idempotency_key, participant_id, sequence_id, rail_type, payload, \
-                    created_at, redrive_of, redrive_no \
+        let Some(instruction) = sqlx::query_as::<_, InstructionRow>(AssertSqlSafe(format!(
+            "SELECT outbox_id, instruction_id, idempotency_key, participant_id, sequence_id, rail_type, \
+                    {} AS payload, created_at, redrive_of, redrive_no \
                FROM public.payment_outbox_instructions WHERE outbox_id = $1",
-        )
+            sight.of("payload", "jsonb")
+        )))
         .bind(item)
         .fetch_optional(&mut transaction)
         .await?
@@ -404,17 +406,18 @@ impl Auditor {
         .bind(item)
         .fetch_optional(&mut transaction)
         .await?;
-        let attempts: Vec<AttemptRow> = sqlx::query_as(
+        let attempts: Vec<AttemptRow> = sqlx::query_as(AssertSqlSafe(format!(
             "SELECT attempt_no, state::text, outcome_unknown, claimed_at, completed_at, rail_reference, rail_code, \
-                    error_code, error_message, latency_ms, worker_id, lease_token \
+                    error_code, error_message, latency_ms, worker_id, {} AS lease_token \
                FROM public.payment_outbox_attempts WHERE outbox_id = $1 ORDER BY attempt_no",
-        )
+            sight.of("lease_token", "uuid")
+        )))
         .bind(item)
         .fetch_all(&mut transaction)
         .await?;
         let events: Vec<EventRow> = sqlx::query_as(
             "SELECT event_no, event_type, worker_id, actor, approver, session_role, reason, details, created_at \
-               FROM public.payment_outbox_events WHERE outbox_id = $1 ORDER BY event_no",
+               FROM public.outbox_history WHERE lane = 'payments' AND item_id = $1 ORDER BY event_no",
         )
         .bind(item)
         .fetch_all(&mut transaction)

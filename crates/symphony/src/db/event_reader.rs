@@ -4,6 +4,7 @@
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use sqlx::AssertSqlSafe;
 use sqlx::types::Json;
 use uuid::Uuid;
 
@@ -33,8 +34,8 @@ pub struct EventRecord {
     pub created_at: DateTime<Utc>,
     /// Its place in the log.
     pub log_position: i64,
-    /// The whole event.
-    pub event: Json<Box<RawValue>>,
+    /// The whole event; `None` for whoever may not see it.
+    pub event: Option<Json<Box<RawValue>>>,
 }
 
 /// One outcome of an event.
@@ -52,7 +53,7 @@ pub struct EventAttemptRow {
     pub claimed_at: Option<DateTime<Utc>>,
     /// When it ended.
     pub completed_at: DateTime<Utc>,
-    /// Bus and topic.
+    /// Bus and topic; `None` for whoever may not see it.
     pub destination: Option<String>,
     /// The bus's own id.
     pub bus_reference: Option<String>,
@@ -64,7 +65,7 @@ pub struct EventAttemptRow {
     pub latency_ms: Option<i32>,
     /// Who did it.
     pub worker_id: String,
-    /// Under which lease.
+    /// Under which lease; `None` for whoever may not see it.
     pub lease_token: Option<LeaseToken>,
 }
 
@@ -94,7 +95,7 @@ pub struct FoundEvent {
     pub state: String,
     /// When it ended.
     pub ended_at: DateTime<Utc>,
-    /// Where it should have gone.
+    /// Where it should have gone; `None` for whoever may not see it.
     pub destination: Option<String>,
     /// Our code.
     pub error_code: Option<String>,
@@ -156,39 +157,43 @@ impl EventFigures {
 impl Auditor {
     /// The life of one event.
     pub async fn event_life(&self, event: Uuid) -> Result<Option<EventLife>, DbError> {
-        let mut transaction = self.database.begin(Role::Auditor).await?;
+        let (mut transaction, sight) = self.database.begin_reading().await?;
         // One snapshot for all of it: otherwise an outcome written between two reads would seem to come from nowhere.
         sqlx::query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             .execute(&mut transaction)
             .await?;
-        let record: Option<EventRecord> = sqlx::query_as(
+        let record: Option<EventRecord> = sqlx::query_as(AssertSqlSafe(format!(
             "SELECT e.id AS event_id, e.\"eventType\" AS event_type, e.event_key, e.state, e.attempts, \
                     e.\"lastError\" AS last_error, nullif(e.next_attempt, 'infinity') AS next_attempt, \
                     (SELECT f.event_id FROM public.event_outbox_blocked k \
                        JOIN public.event_outbox_log f ON f.bucket = k.bucket AND f.position = k.failed_position \
                       WHERE k.bucket = e.bucket AND k.event_key = e.event_key) AS blocked_by, \
-                    e.\"createdAt\" AS created_at, e.log_position, e.event \
+                    e.\"createdAt\" AS created_at, e.log_position, {} AS event \
                FROM public.event_outbox_identities i \
                JOIN public.event_outbox e ON e.bucket = i.bucket AND e.log_position = i.position \
               WHERE i.event_id = $1",
-        )
+            sight.of("e.event", "json")
+        )))
         .bind(event)
         .fetch_optional(&mut transaction)
         .await?;
         let Some(record) = record else { return Ok(None) };
-        let attempts = sqlx::query_as(
-            "SELECT a.redrive_no, a.attempt_no, a.state::text, a.outcome_unknown, a.claimed_at, a.completed_at, a.destination, \
-                    a.bus_reference, a.error_code, a.error_message, a.latency_ms, a.worker_id, a.lease_token \
+        let attempts = sqlx::query_as(AssertSqlSafe(format!(
+            "SELECT a.redrive_no, a.attempt_no, a.state::text, a.outcome_unknown, a.claimed_at, a.completed_at, \
+                    {} AS destination, a.bus_reference, a.error_code, a.error_message, a.latency_ms, a.worker_id, \
+                    {} AS lease_token \
                FROM public.event_outbox_identities i \
                JOIN public.event_outbox_attempts a ON a.bucket = i.bucket AND a.position = i.position \
               WHERE i.event_id = $1 ORDER BY a.redrive_no, a.attempt_no",
-        )
+            sight.of("a.destination", "text"),
+            sight.of("a.lease_token", "uuid")
+        )))
         .bind(event)
         .fetch_all(&mut transaction)
         .await?;
         let events = sqlx::query_as(
             "SELECT event_no, event_type, worker_id, actor, approver, session_role, reason, details, created_at \
-               FROM public.event_outbox_events WHERE outbox_event = $1 ORDER BY event_no",
+               FROM public.outbox_history WHERE lane = 'events' AND item_id = $1 ORDER BY event_no",
         )
         .bind(event)
         .fetch_all(&mut transaction)
@@ -205,29 +210,30 @@ impl Auditor {
             },
             None => (None, None),
         };
-        let mut transaction = self.database.begin(Role::Auditor).await?;
-        Ok(sqlx::query_as(
-            "SELECT l.event_id, l.event->'envelope'->>'type' AS event_type, l.event_key, l.position AS log_position, \
+        let (mut transaction, sight) = self.database.begin_reading().await?;
+        Ok(sqlx::query_as(AssertSqlSafe(format!(
+            "SELECT l.event_id, l.event_type, l.event_key, l.position AS log_position, \
                     CASE a.state WHEN 'FAILED' THEN 'FAILED' ELSE 'SENT' END AS state, a.completed_at AS ended_at, \
-                    a.destination, a.error_code, a.error_message, \
+                    {} AS destination, a.error_code, a.error_message, \
                     EXISTS (SELECT FROM public.event_outbox_blocked k WHERE k.bucket = a.bucket \
                                AND k.event_key = a.event_key AND k.failed_position = a.position) AS blocks_its_key \
                FROM public.event_outbox_attempts a \
-               JOIN public.event_outbox_log l ON l.bucket = a.bucket AND l.position = a.position \
+               JOIN public.event_outbox_envelopes l ON l.bucket = a.bucket AND l.position = a.position \
               WHERE ($1 AND a.state = 'DISPATCHED' OR NOT $1 AND a.state = 'FAILED') \
                 AND NOT EXISTS (SELECT FROM public.event_outbox_attempts later WHERE later.bucket = a.bucket \
                                    AND later.position = a.position AND later.redrive_no > a.redrive_no) \
                 AND NOT EXISTS (SELECT FROM public.event_outbox_waiting w WHERE w.bucket = a.bucket \
                                    AND w.event_key = a.event_key AND w.position = a.position) \
-                AND ($2::text IS NULL OR l.event->'envelope'->>'type' = $2) \
-                AND ($3::text IS NULL OR starts_with(l.event->'envelope'->>'type', $3)) \
+                AND ($2::text IS NULL OR l.event_type = $2) \
+                AND ($3::text IS NULL OR starts_with(l.event_type, $3)) \
                 AND ($4::text IS NULL OR l.event_key = $4) \
-                AND ($5::text IS NULL OR l.event->'envelope'->>'tenantId' = $5) \
+                AND ($5::text IS NULL OR l.tenant_id = $5) \
                 AND ($6::text IS NULL OR a.error_code = $6) \
                 AND ($7::timestamptz IS NULL OR l.created_at >= $7) \
                 AND ($8::timestamptz IS NULL OR l.created_at < $8) \
               ORDER BY l.position LIMIT $9",
-        )
+            sight.of("a.destination", "text")
+        )))
         .bind(filter.sent)
         .bind(exact)
         .bind(prefix)

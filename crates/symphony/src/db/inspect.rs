@@ -6,7 +6,9 @@ use serde::Serialize;
 use sqlx::postgres::PgConnection;
 
 use super::DbError;
-use super::privileges::{FUNCTIONS, OWNER, ROLES, RUNTIME_ROLES, TABLES};
+use super::privileges::{
+    FUNCTIONS, HIDDEN_FROM_READONLY, OWNER, READONLY, ROLES, RUNTIME_ROLES, TABLES,
+};
 
 /// One difference between the live privileges and the declared ones.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -77,6 +79,7 @@ pub async fn privilege_differences(
             }
         }
     }
+    differences.extend(hidden_columns(connection).await?);
     let functions: Vec<_> = FUNCTIONS.iter().map(|(function, _)| *function).collect();
     let live: Vec<(String, String)> = sqlx::query_as(
         "SELECT DISTINCT p.proname::text, r.role FROM pg_proc p CROSS JOIN unnest($1::text[]) r(role) \
@@ -100,6 +103,36 @@ pub async fn privilege_differences(
     differences.sort();
     differences.dedup();
     Ok(differences)
+}
+
+/// Where `symphony_readonly` sees a column that is hidden from it, or does not see one that is not.
+async fn hidden_columns(
+    connection: &mut PgConnection,
+) -> Result<Vec<PrivilegeDifference>, DbError> {
+    let readable: Vec<_> = TABLES
+        .iter()
+        .filter(|(_, readers)| readers.contains(&READONLY))
+        .map(|(table, _)| *table)
+        .collect();
+    let columns: Vec<(String, String, bool)> = sqlx::query_as(
+        "SELECT t.name, k.attname::text, has_column_privilege($1::text, k.attrelid, k.attnum, 'SELECT') \
+           FROM unnest($2::text[]) t(name) JOIN pg_attribute k ON k.attrelid = to_regclass('public.' || t.name) \
+          WHERE k.attnum > 0 AND NOT k.attisdropped",
+    )
+    .bind(READONLY)
+    .bind(readable)
+    .fetch_all(connection)
+    .await?;
+    Ok(columns
+        .into_iter()
+        .filter_map(|(table, column, sees)| {
+            let is_hidden = HIDDEN_FROM_READONLY
+                .iter()
+                .any(|(name, hidden)| *name == table && hidden.contains(&column.as_str()));
+            let object = format!("{table}.{column}");
+            (sees == is_hidden).then(|| difference(READONLY, "SELECT", &object, sees))
+        })
+        .collect())
 }
 
 /// Objects nobody declared, and grants to logins nobody declared.

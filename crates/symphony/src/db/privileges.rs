@@ -18,7 +18,8 @@ const INGEST: &str = "symphony_ingest";
 const EXECUTOR: &str = "symphony_executor";
 const OPERATOR: &str = "symphony_operator";
 const APPROVER: &str = "symphony_approver";
-const READONLY: &str = "symphony_readonly";
+/// Reads what is not hidden.
+pub const READONLY: &str = "symphony_readonly";
 const AUDITOR: &str = "symphony_auditor";
 const AUTH: &str = "symphony_auth";
 const CONSUMER: &str = "symphony_consumer";
@@ -50,6 +51,7 @@ pub const TABLES: &[(&str, &[&str])] = &[
     ("payment_outbox_leases", READS),
     ("supervisor_outbox_status", WORKS_AND_READS),
     ("outbox_incidents", READS),
+    ("outbox_history", READS),
     ("participant_sequence_gaps", READS),
     ("event_outbox_buckets", NOBODY),
     ("event_outbox_identities", READS),
@@ -62,6 +64,7 @@ pub const TABLES: &[(&str, &[&str])] = &[
     ("event_outbox_settings", READS),
     ("event_outbox", READS),
     ("event_outbox_dead_letters", READS),
+    ("event_outbox_envelopes", READS),
     ("event_inbox", READS),
     ("event_inbox_keys", READS),
     ("apps", WORKS_AND_READS),
@@ -81,6 +84,30 @@ pub const TABLES: &[(&str, &[&str])] = &[
     ("outbox_hint_leaders", READS),
     ("outbox_lane_states", &[INGEST, EXECUTOR, OPERATOR, APPROVER, READONLY, AUDITOR]),
     ("symphony_schema", &[INGEST, EXECUTOR, OPERATOR, APPROVER, READONLY, AUDITOR]),
+];
+
+/// Payloads, destinations, lease tokens and what holds them: the columns that `symphony_readonly` may not read. Every other
+/// column of the tables and views above is open to it.
+pub const HIDDEN_FROM_READONLY: &[(&str, &[&str])] = &[
+    ("payment_outbox_instructions", &["payload", "request_hash"]),
+    ("payment_outbox_pending", &["lease_token"]),
+    ("payment_outbox_attempts", &["lease_token"]),
+    ("payment_outbox_events", &["details"]),
+    ("payment_outbox_endpoints", &["description"]),
+    ("event_outbox_log", &["event"]),
+    ("event_outbox_cursors", &["lease_token"]),
+    ("event_outbox_waiting", &["lease_token"]),
+    ("event_outbox_attempts", &["destination", "lease_token"]),
+    ("event_outbox_events", &["details"]),
+    ("event_outbox", &["payload", "event"]),
+    ("event_outbox_dead_letters", &["destination"]),
+    ("scripts", &["source", "url"]),
+    ("kv_entries", &["value"]),
+    ("queue_messages", &["payload"]),
+    ("trigger_outbox_pending", &["payload", "reply_to", "lease_token"]),
+    ("trigger_outbox_attempts", &["lease_token"]),
+    ("trigger_outbox_events", &["details"]),
+    ("trigger_outbox_executions", &["payload", "reply_to", "result", "logs"]),
 ];
 
 /// Every function, and the roles that may EXECUTE it. PUBLIC never may.

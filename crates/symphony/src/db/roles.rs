@@ -42,6 +42,25 @@ pub enum RoleSource {
     Login,
 }
 
+/// What a reader's role lets it see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sight {
+    /// Everything.
+    Whole,
+    /// No payloads, destinations and lease tokens: `symphony_readonly`, which has no right to those columns.
+    Masked,
+}
+
+impl Sight {
+    /// A column that is hidden from some, or nothing in its place.
+    pub(super) fn of(self, column: &str, kind: &str) -> String {
+        match self {
+            Self::Whole => column.to_owned(),
+            Self::Masked => format!("NULL::{kind}"),
+        }
+    }
+}
+
 /// A worker's transactions end by themselves: where its connection swallowed the COMMIT, the server would otherwise
 /// hold the rows for hours, against the same worker's next try too. Set with the transaction, as the role is.
 const BEGIN_AS_WORKER: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '10s'";
@@ -82,6 +101,14 @@ impl Database {
             DbError::MissingPrivilege { .. } => self.missing(role),
             other => other,
         })
+    }
+
+    /// Start a reader's transaction, and say what it may see.
+    pub(super) async fn begin_reading(&self) -> Result<(RoleTransaction, Sight), DbError> {
+        let transaction = self.begin(Role::Auditor).await?;
+        let masked = self.roles == RoleSource::EachTransaction
+            && self.held_role(Role::Auditor).await? == "symphony_readonly";
+        Ok((transaction, if masked { Sight::Masked } else { Sight::Whole }))
     }
 
     /// Start a transaction with the login's own rights.

@@ -125,8 +125,14 @@ fn render(Whole { execution, outcomes }: &Whole) -> String {
     if let Some(ended) = execution.completed_at {
         let _infallible = write!(text, ", ended {} ({})", moment(ended), took(execution));
     }
-    text.push_str("\npayload\n");
-    text.push_str(&indented(&pretty(&execution.payload.0)));
+    text.push('\n');
+    match &execution.payload {
+        Some(payload) => {
+            text.push_str("payload\n");
+            text.push_str(&indented(&pretty(&payload.0)));
+        }
+        None => text.push_str("payload, result and logs\n  hidden from symphony_readonly\n"),
+    }
     if let Some(result) = &execution.result {
         text.push_str("result\n");
         text.push_str(&indented(&pretty(&result.0)));
@@ -135,8 +141,10 @@ fn render(Whole { execution, outcomes }: &Whole) -> String {
         text.push_str("error\n");
         text.push_str(&indented(&error(code, execution.error_message.as_deref())));
     }
-    text.push_str("logs\n");
-    text.push_str(&log(&execution.logs.0));
+    if let Some(logs) = &execution.logs {
+        text.push_str("logs\n");
+        text.push_str(&log(&logs.0));
+    }
     text.push_str("attempts\n");
     if outcomes.is_empty() {
         text.push_str("  none yet\n");
