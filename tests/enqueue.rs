@@ -263,12 +263,3 @@ async fn above_read_committed_the_loser_of_a_race_retries_and_finds_the_item() {
     }
     db.assert_ledger_holds().await;
 }
-
-#[tokio::test]
-async fn the_example_producer_runs_and_pays_once() {
-    let db = TestDb::new().await;
-    for _ in 0..2 {
-        db.sql(include_str!("../examples/producer.sql")).await;
-    }
-    assert_eq!(db.count("payment_outbox_pending").await, 1);
-}

@@ -41,6 +41,7 @@ mod fifo;
 mod fifo_acts;
 mod house_rules;
 mod incidents;
+mod languages;
 mod losses;
 mod migrations;
 mod private_postgres;

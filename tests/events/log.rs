@@ -152,12 +152,3 @@ async fn a_key_stays_in_its_bucket_whatever_the_server() {
         assert_eq!(found, bucket, "{key}");
     }
 }
-
-#[tokio::test]
-async fn the_example_producer_runs_and_tells_once() {
-    let db = TestDb::new().await;
-    for _ in 0..2 {
-        db.sql(include_str!("../../examples/event_producer.sql")).await;
-    }
-    assert_eq!(db.count("event_outbox_log").await, 1);
-}

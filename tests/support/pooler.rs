@@ -50,6 +50,11 @@ pub struct Pooler {
 impl Pooler {
     /// Before a server on this port of loopback, for these logins.
     pub async fn start(server_port: u16, logins: &[&str]) -> Self {
+        Self::start_with(server_port, logins, "").await
+    }
+
+    /// The same with further lines in its settings.
+    pub async fn start_with(server_port: u16, logins: &[&str], more: &str) -> Self {
         let program = found().expect("the test looks for it first");
         let folder = std::env::temp_dir().join(format!("symphony-pooler-{}", uuid::Uuid::new_v4()));
         fs::create_dir(&folder).unwrap();
@@ -65,7 +70,7 @@ impl Pooler {
             "[databases]\n* = host=127.0.0.1 port={server_port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
              unix_socket_dir =\nauth_type = trust\nauth_file = {}/users\npool_mode = transaction\ndefault_pool_size = 3\n\
              max_client_conn = 500\nserver_login_retry = 1\nserver_tls_sslmode = disable\nquery_wait_timeout = 10\nlog_connections = 0\n\
-             log_disconnections = 0\nlog_pooler_errors = 0\n",
+             log_disconnections = 0\nlog_pooler_errors = 0\n{more}",
             folder.display()
         );
         let file = folder.join("pgbouncer.ini");

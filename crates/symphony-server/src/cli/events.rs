@@ -36,7 +36,7 @@ All or nothing: if one event is bad, nothing of the file is written, so that a c
 Only a file of more than 10,000 events (or 64 MiB) goes in pieces of that size, each all or nothing, up to the
 first bad one. Repeating a file is safe: an event id that is known is not written twice.
 
-A program tells an event in the transaction of what it tells about: examples/event_producer.sql, .py and .rs."#;
+A program tells an event in the transaction of what it tells about: examples/ has it in eight languages."#;
 
 /// What `status --help` teaches.
 pub(super) const STATUS_HELP: &str = "Figures:

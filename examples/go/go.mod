@@ -1,0 +1,5 @@
+module symphony/examples/go
+
+go 1.19
+
+require github.com/jackc/pgx/v5 v5.5.5
