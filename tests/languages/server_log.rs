@@ -2,12 +2,14 @@
 
 use std::fs;
 
+use serde_json::Value;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection};
 use uuid::Uuid;
 
 use super::stage::{Stage, found};
 use super::{Run, database, url};
+use crate::support::shell::dana;
 use crate::support::{TestDb, run};
 
 /// The log of this run's server.
@@ -106,5 +108,27 @@ async fn a_driver_that_writes_values_into_the_text_itself_is_noticed() {
         stage.replace(file, from, to);
         stage.run(&url(&login, login.get_port(), ""), &run).await;
         assert!(line_with_values_of(&run).is_some(), "{name}: {to}");
+    }
+}
+
+#[tokio::test]
+async fn doctor_warns_where_bound_payloads_are_logged() {
+    let db = TestDb::new().await;
+    let name = db.options.get_database().unwrap().to_owned();
+    let settings = [
+        ("log_parameter_max_length = -1", false),
+        ("log_min_duration_statement = 100", true),
+        ("log_parameter_max_length = 0", false),
+        ("log_statement = 'all'", false),
+        ("log_parameter_max_length = 64", true),
+    ];
+    for (setting, warned) in settings {
+        db.sql(&format!("ALTER DATABASE {name} SET {setting}")).await;
+        let checks = dana(&db, "doctor --json").await.json();
+        let warns = |check: &Value| {
+            check["verdict"] == "WARN"
+                && check["finding"].as_str().unwrap().contains("log_parameter_max_length")
+        };
+        assert_eq!(checks.as_array().unwrap().iter().any(warns), warned, "{setting}: {checks}");
     }
 }

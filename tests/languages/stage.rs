@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::OnceLock;
+use std::time::Duration;
 use std::{env, fs};
 
 use tokio::process::Command;
@@ -17,6 +18,9 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const CARGO_RUN: &str = "cargo run -p symphony-connect --example producer --";
 /// Where Debian has the sources of Go's packages.
 const GO_SOURCES: &str = "/usr/share/gocode";
+
+/// A busy machine takes its time; a program that has not ended by then never will.
+const TIME_LIMIT: Duration = Duration::from_mins(2);
 
 /// Each example's name and the line that runs it, as the page has them.
 pub fn documented() -> Vec<(&'static str, &'static str)> {
@@ -146,7 +150,7 @@ impl Stage {
         let folders =
             tools.map(|path| if path.is_dir() { path } else { path.parent().unwrap().to_owned() });
         let path = env::var_os("PATH").unwrap();
-        let output = Command::new("sh")
+        let run_it = Command::new("sh")
             .args(["-c", &self.language.line, "sh", &run.invoice, AMOUNT, &run.iban])
             .current_dir(&self.root)
             .env("PATH", env::join_paths(folders.chain(env::split_paths(&path))).unwrap())
@@ -158,9 +162,8 @@ impl Stage {
             .env("GOCACHE", variable("SYMPHONY_GO_CACHE").unwrap_or_default())
             .stdin(Stdio::null())
             .kill_on_drop(true)
-            .output()
-            .await
-            .unwrap();
+            .output();
+        let output = tokio::time::timeout(TIME_LIMIT, run_it).await.expect("it hangs").unwrap();
         let said = String::from_utf8(output.stdout).unwrap();
         let complaints = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.success(), "{}: {said}{complaints}", self.language.line);

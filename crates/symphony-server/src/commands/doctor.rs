@@ -395,6 +395,10 @@ fn examine_server(facts: &ServerFacts, checks: &mut Vec<Check>) {
             advice(young, "it keeps finished items in the queue's indexes; end that transaction")
         ),
     );
+    if facts.logs_bound_values {
+        let finding = "statements are logged with the values bound to them, payloads included: set log_parameter_max_length = 0";
+        judge(false, Verdict::Warn, finding.to_owned());
+    }
 }
 
 fn advice(holds: bool, advice: &str) -> String {

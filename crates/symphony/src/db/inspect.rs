@@ -222,6 +222,8 @@ pub struct ServerFacts {
     pub oldest_snapshot_seconds: i64,
     /// Whether the encoding is UTF8.
     pub encoding: String,
+    /// Statements are logged with the values that are bound to them.
+    pub logs_bound_values: bool,
 }
 
 /// Read them.
@@ -233,7 +235,10 @@ pub async fn server_facts(connection: &mut PgConnection) -> Result<ServerFacts, 
                 current_setting('max_connections')::int AS max_connections, \
                 coalesce((SELECT extract(epoch FROM max(now() - xact_start)) FROM pg_stat_activity \
                            WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()), 0)::bigint AS oldest_snapshot_seconds, \
-                current_setting('server_encoding') AS encoding",
+                current_setting('server_encoding') AS encoding, \
+                (current_setting('log_statement') = 'all' OR current_setting('log_min_duration_statement') <> '-1' \
+                  OR current_setting('log_min_duration_sample') <> '-1' OR current_setting('log_transaction_sample_rate') <> '0') \
+                 AND current_setting('log_parameter_max_length') <> '0' AS logs_bound_values",
     )
     .fetch_one(connection)
     .await?)
