@@ -87,8 +87,11 @@ impl Defects {
         Self { sources, ..Self::default() }
     }
 
-    /// Note one.
+    /// Note one. What was left out because it could not be read is not missing as well.
     pub fn add(&mut self, field: &str, problem: impl Into<String>) {
+        if self.unread.contains(field) {
+            return;
+        }
         let defect = Defect {
             source: self.sources.of(field),
             field: field.to_owned(),

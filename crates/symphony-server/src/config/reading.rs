@@ -49,7 +49,8 @@ impl Reading<'_> {
                 let section = self.name(&steps);
                 steps.push(Step::Key(key.clone()));
                 let known = known.iter().map(String::as_str).chain(self.siblings.iter().copied());
-                defects.add(&self.name(&steps), unknown(key, &section, known.collect()));
+                let known: Vec<&str> = known.collect();
+                defects.add(&self.name(&steps), unknown(key, &section, &known));
                 remove(root, &steps)
             }
             Kind::MissingKey { key } => {
@@ -215,9 +216,9 @@ fn put(root: &mut Value, steps: &[Step], value: Value) -> bool {
 }
 
 /// A key that nobody reads, with the one that was probably meant.
-fn unknown(key: &str, section: &str, known: Vec<&str>) -> String {
+fn unknown(key: &str, section: &str, known: &[&str]) -> String {
     let what = if section.is_empty() { "section" } else { "setting" };
-    if let Some(near) = nearest(key, &known) {
+    if let Some(near) = nearest(key, known) {
         return format!("is no {what}: did you mean {near}?");
     }
     let defaults: Table = DEFAULT.parse().unwrap_or_default();
