@@ -30,6 +30,7 @@ mod claims;
 mod commands;
 mod commits;
 mod completions;
+mod configurations;
 mod conformance;
 mod consumers;
 mod engine;

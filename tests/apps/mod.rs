@@ -40,7 +40,6 @@ impl Platform {
         let config = Config::load(Some(&file)).unwrap();
         std::fs::remove_file(&file).unwrap();
         let plan = Plan::new(&config, &[symphony_server::cli::LaneName::Triggers], &[]).unwrap();
-        plan.check(&config).unwrap();
         let workers =
             plan.start(&config, &db.database, db.options.clone(), Points::default()).await.unwrap();
         Self { workers }

@@ -21,6 +21,8 @@ use serde::Deserialize;
 use tokio::sync::OnceCell;
 use url::Url;
 
+use crate::settings::SettingsError;
+
 /// Where AWS is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -32,11 +34,6 @@ pub struct AwsSettings {
     /// Let `endpoint_url` be `http://` where it is not this machine.
     pub allow_plain_http: bool,
 }
-
-/// A setting that cannot be: names the field and the fix.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct AwsSettingsError(String);
 
 /// Makes clients that share their credentials.
 #[derive(Debug, Clone)]
@@ -50,7 +47,7 @@ impl Aws {
     pub fn new(
         settings: &AwsSettings,
         environment: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, AwsSettingsError> {
+    ) -> Result<Self, SettingsError> {
         let region = settings
             .region
             .clone()
@@ -58,15 +55,12 @@ impl Aws {
             .or_else(|| environment("AWS_DEFAULT_REGION"))
             .filter(|region| !region.is_empty())
             .ok_or_else(|| {
-                AwsSettingsError(
-                    "region is missing: set it, or AWS_REGION in the environment".to_owned(),
-                )
+                SettingsError::new("region", "is missing: set it, or AWS_REGION in the environment")
             })?;
         let well_formed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if !region.chars().all(well_formed) {
-            return Err(AwsSettingsError(
-                "region must be a name such as \"eu-central-1\"".to_owned(),
-            ));
+            let problem = "must be a name such as \"eu-central-1\"";
+            return Err(SettingsError::new("region", problem));
         }
         let http = aws_smithy_http_client::Builder::new()
             .tls_provider(Provider::Rustls(CryptoMode::Ring))
@@ -138,8 +132,8 @@ fn keys(environment: impl Fn(&str) -> Option<String>) -> Option<Credentials> {
     Some(keys.build())
 }
 
-fn check_endpoint(text: &str, allow_plain_http: bool) -> Result<(), AwsSettingsError> {
-    let refuse = |problem: &str| Err(AwsSettingsError(format!("endpoint_url {problem}")));
+fn check_endpoint(text: &str, allow_plain_http: bool) -> Result<(), SettingsError> {
+    let refuse = |problem: &str| Err(SettingsError::new("endpoint_url", problem));
     let Ok(url) = Url::parse(text) else {
         return refuse("must be a URL such as \"https://sns.eu-central-1.amazonaws.com\"");
     };

@@ -18,4 +18,5 @@ pub mod executors;
 mod http_client;
 pub mod rails;
 pub mod sandbox;
+mod settings;
 pub mod sources;

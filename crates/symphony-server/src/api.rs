@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
+use crate::config::listen_address;
 use crate::output::Failure;
 use crate::{manage, metrics};
 
@@ -94,16 +95,14 @@ impl Api {
 }
 
 async fn bind(listen: &str) -> Result<TcpListener, Failure> {
-    let address: SocketAddr = listen.parse().map_err(|_| {
-        Failure::new(format!(
-            "api.listen is {listen}: it must look like 127.0.0.1:9464, or be \"off\""
-        ))
-    })?;
-    if !address.ip().is_loopback() {
-        return Err(Failure::new(format!(
-            "api.listen is {listen}: only loopback addresses are served, because there are no access tokens yet"
+    // `consume` has no plan that would have checked it.
+    let refused = |problem: String| Failure::new(format!("the address of /metrics {problem}"));
+    let address = listen_address(listen, "127.0.0.1:9464").map_err(refused)?;
+    let Some(address) = address.filter(|address| address.ip().is_loopback()) else {
+        return Err(refused(format!(
+            "is {listen}: only loopback addresses are served, because there are no access tokens yet"
         )));
-    }
+    };
     TcpListener::bind(address).await.map_err(|error| {
         Failure::new(format!("cannot listen on {listen}: {error}; choose another with --api or api.listen, or \"off\""))
     })

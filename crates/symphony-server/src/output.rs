@@ -25,6 +25,7 @@ pub use table::{Column, command, hanging, number, short, states, table, table_of
 pub use terminal::{Tone, columns_of, has_colours, state, toned, width};
 pub use text::{plain, plain_json};
 
+use crate::config::{Defect, Defects};
 use crate::private_postgres::PrivatePostgresError;
 
 /// Why a command failed: one line, and the code whose page explains more.
@@ -33,12 +34,14 @@ use crate::private_postgres::PrivatePostgresError;
 pub struct Failure {
     message: String,
     code: Option<String>,
+    /// What is wrong with the configuration, if that is why: one line of the message each.
+    defects: Vec<Defect>,
 }
 
 impl Failure {
     /// A failure without a code of its own.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: None }
+        Self { message: message.into(), code: None, defects: Vec::new() }
     }
 
     /// The same, with the code whose page explains more.
@@ -67,6 +70,9 @@ impl Failure {
         let (message, asked) = (&self.message, ASKED.get());
         if json {
             let mut line = serde_json::json!({ "error": message, "code": self.code });
+            if let Some(line) = line.as_object_mut().filter(|_| !self.defects.is_empty()) {
+                line.insert("defects".to_owned(), serde_json::json!(self.defects));
+            }
             if let (Some(asked), Some(line)) = (asked, line.as_object_mut()) {
                 line.insert("database".to_owned(), asked.document());
             }
@@ -79,14 +85,31 @@ impl Failure {
             _ => String::new(),
         };
         let page = self.code.as_ref().map(|code| format!(" [{code}: docs/errors/{code}.md]"));
-        let line = format!("{}{asked}{}", plain(message), page.unwrap_or_default());
+        // A line for each defect. No other message has lines: a line break in one is somebody else's.
+        let mut lines: Vec<String> = match self.defects.as_slice() {
+            [] => vec![message.clone()],
+            defects => defects.iter().map(ToString::to_string).collect(),
+        };
+        let last = lines.pop().unwrap_or_default();
+        for line in lines {
+            eprint!("{}", table::hanging_error("symphony: ", &plain(&line)));
+        }
+        let line = format!("{}{asked}{}", plain(&last), page.unwrap_or_default());
         eprint!("{}", table::hanging_error("symphony: ", &line));
+    }
+}
+
+impl From<Defects> for Failure {
+    fn from(defects: Defects) -> Self {
+        let defects = defects.into_found();
+        let lines: Vec<String> = defects.iter().map(ToString::to_string).collect();
+        Self { defects, ..Self::new(lines.join("\n")) }
     }
 }
 
 impl From<DbError> for Failure {
     fn from(error: DbError) -> Self {
-        Self { message: error.to_string(), code: Some(error.code().to_owned()) }
+        Self::new(error.to_string()).with_code(error.code())
     }
 }
 

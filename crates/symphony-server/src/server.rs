@@ -3,9 +3,9 @@
 use std::str::FromStr as _;
 
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions as _, Connection as _, PgConnection};
+use sqlx::{Connection as _, PgConnection};
 use symphony::db::migrate::{self, State};
-use symphony::db::{Database, DbError, Pooler, Role, RoleSource, find_writable};
+use symphony::db::{Database, Pooler, Role, RoleSource, connect, find_writable};
 
 use crate::cli::Global;
 use crate::config::{Config, DatabaseSection};
@@ -66,7 +66,8 @@ impl Server {
             // A file that cannot be read may have named one.
             return config.map(|_| None);
         };
-        let hosts = Self::parse_hosts(&url, source)?;
+        let hosts = Self::parse_hosts(&url)
+            .map_err(|problem| Failure::new(format!("{source}: database.url {problem}")))?;
         let options = match hosts.as_slice() {
             [only] => only.clone(),
             several => find_writable(several).await?,
@@ -99,22 +100,19 @@ impl Server {
         }
     }
 
-    /// A database URL from `source`, which may name several hosts as libpq's do.
-    fn parse_hosts(url: &str, source: &str) -> Result<Vec<PgConnectOptions>, Failure> {
-        let urls = hosts::split(url)
-            .map_err(|problem| Failure::new(format!("database URL {problem} (from {source})")))?;
-        urls.iter().map(|url| Self::parse_url(url, source)).collect()
+    /// A database URL, which may name several hosts as libpq's do. What is wrong is said without repeating it.
+    pub fn parse_hosts(url: &str) -> Result<Vec<PgConnectOptions>, String> {
+        hosts::split(url)?.iter().map(|url| Self::parse_url(url)).collect()
     }
 
-    /// A database URL from `source`, with one host.
-    pub fn parse_url(url: &str, source: &str) -> Result<PgConnectOptions, Failure> {
+    /// A database URL with one host.
+    pub fn parse_url(url: &str) -> Result<PgConnectOptions, String> {
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
-            return Err(Failure::new(format!(
-                "database URL must look like postgres://user@host:5432/database (from {source})"
-            )));
+            return Err("must look like postgres://user@host:5432/database".to_owned());
         }
-        let options = PgConnectOptions::from_str(url)
-            .map_err(|error| Failure::new(format!("database URL is not valid: {error}")))?;
+        let options = PgConnectOptions::from_str(url).map_err(|error| {
+            format!("is not valid: {error}; it must look like postgres://user@host:5432/database")
+        })?;
         // pgbouncer refuses extra_float_digits at the start, and nothing here reads a float.
         Ok(options.application_name("symphony").extra_float_digits(None))
     }
@@ -131,10 +129,7 @@ impl Server {
 
     /// One connection.
     pub async fn connect(&self) -> Result<PgConnection, Failure> {
-        self.options.connect().await.map_err(|error| match error {
-            sqlx::Error::Database(_) => error.into(),
-            other => self.unreachable(&other.to_string()),
-        })
+        Ok(connect(&self.options).await?)
     }
 
     /// Look around in one transaction, which is rolled back. Nothing stays behind, not even a statement's name: a
@@ -185,10 +180,7 @@ impl Server {
             let options = self.options.clone();
             Database::connect_through(self.pooler, options, connections_max, roles).await
         };
-        connected.map_err(|error| match error {
-            DbError::Unreachable { message } => self.unreachable(&message),
-            other => other.into(),
-        })
+        Ok(connected?)
     }
 
     /// The database layer for a command that does one thing; its answer will say which of the lanes are paused.
@@ -242,10 +234,5 @@ impl Server {
             private.stop().await?;
         }
         Ok(())
-    }
-
-    fn unreachable(&self, message: &str) -> Failure {
-        let (host, port) = (self.options.get_host(), self.options.get_port());
-        DbError::Unreachable { message: format!("{host}:{port}: {message}") }.into()
     }
 }

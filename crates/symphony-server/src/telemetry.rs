@@ -69,6 +69,38 @@ pub fn start(settings: &LogSection) {
     }
 }
 
+/// For commands that keep no log: only whom they wait for, as a line for the person who waits as well.
+pub fn start_for_people() {
+    if tracing_subscriber::registry()
+        .with(Waiting.with_filter(LevelFilter::WARN))
+        .try_init()
+        .is_err()
+    {
+        tracing::debug!("logs were started already");
+    }
+}
+
+struct Waiting;
+
+impl<S: Subscriber> Layer<S> for Waiting {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if event.metadata().target() != symphony::db::CONNECTION_LOG_TARGET {
+            return;
+        }
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let of = |wanted| fields.0.iter().find(|(name, _)| *name == wanted);
+        let mut line = "symphony: ".to_owned();
+        line.push_str(&plain(of("message").map_or("", |(_, message)| message.as_str())));
+        if let Some((_, address)) = of("address") {
+            line.push_str(&format!(" ({})", plain(address)));
+        }
+        line.push('\n');
+        // The answer is what was asked for, not this line.
+        drop(std::io::stderr().lock().write_all(line.as_bytes()));
+    }
+}
+
 struct Log {
     format: LogFormat,
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future;
 use sqlx::postgres::PgConnectOptions;
 use symphony::db::Database;
-use symphony::engine::{self, Engine, LaneMetrics, Points, Start};
+use symphony::engine::{self, Engine, Group, LaneMetrics, Points, Start};
 use symphony::lanes::events::EventLane;
 use symphony::lanes::payments::{PaymentLane, RailSetup, needs_marks};
 use symphony::lanes::triggers::{Replies, Ticker, TriggerLane};
@@ -32,8 +32,11 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The lanes named, or all that are configured; of the rails, those named or all.
+    /// The lanes named, or all that are configured; of the rails, those named or all. The one place that decides whether a
+    /// configuration is right: `run`, `up`, `doctor` and `config --check` all ask here, and all of it is said at once.
     pub fn new(config: &Config, lanes: &[LaneName], rails: &[String]) -> Result<Self, Failure> {
+        let mut defects = config.defects.clone();
+        config.check(&mut defects);
         let nothing =
             config.rails.is_empty() && !config.events.has_routes() && !config.triggers.enabled;
         let wanted = |lane: LaneName, configured: bool| {
@@ -41,13 +44,12 @@ impl Plan {
         };
         // With nothing configured, the payment lane's own words say what is missing.
         let payments = wanted(LaneName::Payments, !config.rails.is_empty() || nothing);
-        let rails = payments.then(|| build_rails(&config.rails, rails)).transpose()?;
+        let rails = payments.then(|| build_rails(&config.rails, rails, &mut defects));
         let events = wanted(LaneName::Events, config.events.has_routes())
-            .then(|| config.events.plan(&config.buses))
-            .transpose()?;
+            .then(|| config.events.plan(&config.buses, &mut defects));
         let triggers = wanted(LaneName::Triggers, config.triggers.enabled)
-            .then(|| config.triggers.plan())
-            .transpose()?;
+            .then(|| config.triggers.plan(&mut defects))
+            .flatten();
         let names = [
             ("payments", rails.is_some()),
             ("events", events.is_some()),
@@ -55,16 +57,18 @@ impl Plan {
         ];
         let metrics = names.iter().filter(|(_, worked)| *worked);
         let metrics = metrics.map(|(lane, _)| (*lane, Arc::default())).collect();
-        Ok(Self { rails, events, triggers, metrics })
+        let plan = Self { rails, events, triggers, metrics };
+        for contradiction in engine::contradictions(&config.worker.engine(), &plan.groups()) {
+            defects.add(&contradiction.field, contradiction.problem);
+        }
+        if defects.is_empty() { Ok(plan) } else { Err(Failure::from(defects)) }
     }
 
-    /// Refuse settings that contradict each other.
-    pub fn check(&self, config: &Config) -> Result<(), Failure> {
+    fn groups(&self) -> Vec<Group> {
         let rails = self.rails.iter().flatten().map(RailSetup::group);
         let events = self.events.iter().map(|plan| plan.settings.group(plan.buses.iter()));
         let triggers = self.triggers.iter().map(|plan| plan.settings.group());
-        let groups: Vec<_> = rails.chain(events).chain(triggers).collect();
-        engine::check(&config.worker.engine(), &groups).map_err(|error| contradiction(&error))
+        rails.chain(events).chain(triggers).collect()
     }
 
     /// The lanes with what they will count.
@@ -188,12 +192,9 @@ async fn listen_for_mail(
     if email.listen == "off" {
         return Ok(None);
     }
-    let address = email.listen.parse().map_err(|_| {
-        Failure::new(format!(
-            "triggers.email.listen is {}: it must look like 127.0.0.1:2525, or be \"off\"",
-            email.listen
-        ))
-    })?;
+    // Checked when the plan was made.
+    let address =
+        email.listen.parse().map_err(|_| Failure::new("triggers.email.listen is wrong"))?;
     let inbox = Arc::new(Inbox(database.ingest()));
     let listener = SmtpListener::bind(address, email.listener.clone(), inbox).await;
     Ok(Some(listener.map_err(|error| Failure::new(format!("triggers.email.listen: {error}")))?))

@@ -21,13 +21,15 @@ use std::time::Duration;
 
 use symphony::lanes::events::bus::{Publication, Trouble};
 
-/// A setting that cannot be: names the field and the fix.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct BusSettingsError(pub(crate) String);
+use crate::settings::Defects;
+
+pub use crate::settings::SettingsError;
 
 /// How much later than the adapter's own limit the lane's comes: so the adapter's answer, which knows more, is heard.
 pub(crate) const TIMEOUT_MARGIN: Duration = Duration::from_millis(250);
+
+/// The longest a call may be allowed to take.
+const LIMIT_MS_MAX: u64 = 300_000;
 
 /// What a failure says about the message, and about the bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,22 +64,14 @@ pub(crate) fn in_short(text: &str) -> String {
 pub(crate) fn limits(
     connect_timeout_ms: u64,
     timeout_ms: u64,
-) -> Result<(Duration, Duration), BusSettingsError> {
-    let connect = limit_ms("connect_timeout_ms", connect_timeout_ms)?;
-    let call = limit_ms("timeout_ms", timeout_ms)?;
-    if connect > call {
-        return Err(BusSettingsError(
-            "connect_timeout_ms must not be longer than timeout_ms, which includes it".to_owned(),
-        ));
+) -> Result<(Duration, Duration), SettingsError> {
+    let mut defects = Defects::default();
+    defects.within("connect_timeout_ms", connect_timeout_ms, 10, LIMIT_MS_MAX);
+    defects.within("timeout_ms", timeout_ms, 10, LIMIT_MS_MAX);
+    if connect_timeout_ms > timeout_ms {
+        let problem = "must not be longer than timeout_ms, which includes it";
+        defects.add("connect_timeout_ms", problem);
     }
-    Ok((connect, call))
-}
-
-/// Milliseconds that are a sensible limit on a call.
-fn limit_ms(field: &str, value: u64) -> Result<Duration, BusSettingsError> {
-    if (10..=300_000).contains(&value) {
-        Ok(Duration::from_millis(value))
-    } else {
-        Err(BusSettingsError(format!("{field} must be between 10 and 300000")))
-    }
+    defects.into_result()?;
+    Ok((Duration::from_millis(connect_timeout_ms), Duration::from_millis(timeout_ms)))
 }

@@ -11,8 +11,8 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::SettingsError;
-use super::output::require;
-use crate::http_client::{self, Body, Conditions, Endpoint, Failure, Reply};
+use crate::http_client::{self, Body, Conditions, Endpoint, Failure, Reply, TlsFiles};
+use crate::settings::Defects;
 
 /// What one configures about the network that scripts and `http` executors see.
 #[derive(Debug, Clone, Deserialize)]
@@ -61,17 +61,20 @@ pub(super) struct Call {
 impl Fetcher {
     /// A fetcher as configured.
     pub fn new(settings: &FetchSettings) -> Result<Self, SettingsError> {
-        require("request_bytes_max", settings.request_bytes_max, 1, 64 << 20)?;
-        require("response_bytes_max", settings.response_bytes_max, 1, 64 << 20)?;
-        if !(1..=60_000).contains(&settings.connect_timeout_ms) {
-            return Err(SettingsError::new("connect_timeout_ms", "must be 1 to 60000"));
-        }
+        let mut defects = Defects::default();
+        defects.within("request_bytes_max", settings.request_bytes_max, 1, 64 << 20);
+        defects.within("response_bytes_max", settings.response_bytes_max, 1, 64 << 20);
+        defects.within("connect_timeout_ms", settings.connect_timeout_ms, 1, 60_000);
+        let guard = defects
+            .note(http_client::guard(settings.allow_private_addresses, &settings.allowed_networks));
+        let tls = defects.note(http_client::tls(TlsFiles {
+            extra_roots: settings.extra_root_certificates_file.as_deref(),
+            ..TlsFiles::default()
+        }));
+        let (guard, tls) = defects.finish(guard.zip(tls))?;
         let conditions = Conditions {
-            guard: http_client::guard(
-                settings.allow_private_addresses,
-                &settings.allowed_networks,
-            )?,
-            tls: http_client::tls(settings.extra_root_certificates_file.as_deref())?,
+            guard,
+            tls,
             connect_timeout: Duration::from_millis(settings.connect_timeout_ms),
             response_bytes_max: settings.response_bytes_max,
             needs_body: true,

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use symphony::lanes::triggers::executor::{Effect, LogLine};
 
 use super::SettingsError;
+use crate::settings::Defects;
 
 /// The longest key, in characters: what the database takes.
 pub const KEY_CHARACTERS_MAX: usize = 512;
@@ -45,24 +46,13 @@ impl Default for OutputLimits {
 
 impl OutputLimits {
     pub(super) fn check(&self) -> Result<(), SettingsError> {
-        require("result_bytes_max", self.result_bytes_max, 4, 16 << 20)?;
-        require("logs_bytes_max", self.logs_bytes_max, 0, 16 << 20)?;
-        require("effects_max", self.effects_max, 0, 100_000)?;
-        require("effects_bytes_max", self.effects_bytes_max, 0, 64 << 20)
+        let mut defects = Defects::default();
+        defects.within("result_bytes_max", self.result_bytes_max, 4, 16 << 20);
+        defects.within("logs_bytes_max", self.logs_bytes_max, 0, 16 << 20);
+        defects.within("effects_max", self.effects_max, 0, 100_000);
+        defects.within("effects_bytes_max", self.effects_bytes_max, 0, 64 << 20);
+        defects.into_result()
     }
-}
-
-/// A setting within its bounds.
-pub(super) fn require(
-    field: &'static str,
-    value: usize,
-    least: usize,
-    most: usize,
-) -> Result<(), SettingsError> {
-    if (least..=most).contains(&value) {
-        return Ok(());
-    }
-    Err(SettingsError::new(field, format!("must be {least} to {most}")))
 }
 
 /// What a run logged, as far as the limit allows.

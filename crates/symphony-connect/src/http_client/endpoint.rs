@@ -1,15 +1,12 @@
 //! Where requests go: from a URL to a server that may be called.
 
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hyper::header::HeaderValue;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
+use tokio_rustls::rustls::pki_types::ServerName;
 use url::{Host, Url};
 
 use super::SettingsError;
@@ -125,35 +122,6 @@ pub(crate) fn guard(
     let networks =
         networks.map_err(|error| SettingsError::new("allowed_networks", error.to_string()))?;
     Ok(AddressGuard::new(allow_private_addresses, networks))
-}
-
-/// The public certificate authorities and the configured ones. The provider of cryptography is named, so that
-/// no other crate's choice can change it.
-pub(crate) fn tls(
-    extra_root_certificates_file: Option<&Path>,
-) -> Result<TlsConnector, SettingsError> {
-    const FIELD: &str = "extra_root_certificates_file";
-    let mut roots: RootCertStore = webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect();
-    if let Some(file) = extra_root_certificates_file {
-        let unreadable =
-            |error| SettingsError::new(FIELD, format!("cannot be read as PEM: {error}"));
-        let mut added = 0_usize;
-        for certificate in CertificateDer::pem_file_iter(file).map_err(unreadable)? {
-            roots.add(certificate.map_err(unreadable)?).map_err(|error| {
-                SettingsError::new(FIELD, format!("cannot be trusted: {error}"))
-            })?;
-            added = added.saturating_add(1);
-        }
-        if added == 0 {
-            return Err(SettingsError::new(FIELD, "contains no certificate"));
-        }
-    }
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| SettingsError::new("url", format!("cannot be called with TLS: {error}")))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 /// The value of an environment variable that settings name.

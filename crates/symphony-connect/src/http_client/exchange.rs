@@ -87,6 +87,11 @@ impl Failure {
 }
 
 impl Origin {
+    /// Host and port, for people.
+    fn place(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
     /// Connections to one can be used for the other.
     pub(crate) fn is_same_server(&self, other: &Self) -> bool {
         self.host == other.host
@@ -211,27 +216,33 @@ impl Origin {
                 .resolve(&self.host, self.port, transport)
                 .await
                 .map_err(|error| unresolved(&error))?;
-            let stream = open(&addresses, deadline).await?;
+            let stream = open(&addresses, deadline, &self.place()).await?;
             match &self.tls {
                 None => handshake(stream).await,
                 Some((connector, name)) => {
                     let stream =
                         connector.connect(name.clone(), stream).await.map_err(|error| {
-                            Failure::not_sent("TLS_FAILED", format!("TLS handshake: {error}"))
+                            let message = format!("TLS handshake with {}: {error}", self.place());
+                            Failure::not_sent("TLS_FAILED", message)
                         })?;
                     handshake(stream).await
                 }
             }
         });
-        in_time.await.unwrap_or_else(|_elapsed| {
-            Err(Failure::not_sent("CONNECT_TIMEOUT", "no connection within connect_timeout_ms"))
-        })
+        in_time.await.unwrap_or_else(|_elapsed| Err(no_connection_in_time(&self.place())))
     }
 }
 
 /// The first of the checked addresses that answers. Each gets its share of the time, so that one that swallows
 /// packets does not hide the others.
-async fn open(addresses: &[std::net::SocketAddr], deadline: Instant) -> Result<TcpStream, Failure> {
+async fn open(
+    addresses: &[std::net::SocketAddr],
+    deadline: Instant,
+    place: &str,
+) -> Result<TcpStream, Failure> {
+    let failed = |error: &std::io::Error| {
+        Failure::not_sent("CONNECT_FAILED", format!("connecting to {place}: {}", error.kind()))
+    };
     let mut failure = Failure::not_sent("CONNECT_FAILED", "the host has no address");
     for (tried, address) in addresses.iter().enumerate() {
         let left = u32::try_from(addresses.len().saturating_sub(tried)).unwrap_or(u32::MAX).max(1);
@@ -241,24 +252,20 @@ async fn open(addresses: &[std::net::SocketAddr], deadline: Instant) -> Result<T
                 // A request is one write: waiting to fill a packet would only delay it. And what is given up is
                 // given up: without the second, the kernel would go on delivering a request for minutes after its
                 // outcome was written down as unknown.
-                stream.set_nodelay(true).and_then(|()| stream.set_zero_linger()).map_err(
-                    |error| {
-                        Failure::not_sent("CONNECT_FAILED", format!("connecting: {}", error.kind()))
-                    },
-                )?;
+                let prepared = stream.set_nodelay(true).and_then(|()| stream.set_zero_linger());
+                prepared.map_err(|error| failed(&error))?;
                 return Ok(stream);
             }
-            Ok(Err(error)) => {
-                failure =
-                    Failure::not_sent("CONNECT_FAILED", format!("connecting: {}", error.kind()));
-            }
-            Err(_elapsed) => {
-                failure =
-                    Failure::not_sent("CONNECT_TIMEOUT", "no connection within connect_timeout_ms");
-            }
+            Ok(Err(error)) => failure = failed(&error),
+            Err(_elapsed) => failure = no_connection_in_time(place),
         }
     }
     Err(failure)
+}
+
+fn no_connection_in_time(place: &str) -> Failure {
+    let message = format!("no connection to {place} within connect_timeout_ms");
+    Failure::not_sent("CONNECT_TIMEOUT", message)
 }
 
 async fn handshake<S>(stream: S) -> Result<SendRequest<Body>, Failure>

@@ -72,10 +72,16 @@ pub async fn connect(address: &NatsAddress) -> Result<Client, OpenError> {
             OpenError::new(format!("the NATS credentials file cannot be read: {error}"))
         })?;
     }
-    options
-        .connect(server)
-        .await
-        .map_err(|error| OpenError::new(format!("no connection to NATS: {}", error.kind())))
+    let place = format!("{host}:{}", server.port());
+    match tokio::time::timeout(ANSWER, options.connect(server)).await {
+        Ok(client) => client.map_err(|error| {
+            OpenError::new(format!("no connection to NATS at {place}: {}", error.kind()))
+        }),
+        Err(_elapsed) => Err(OpenError::new(format!(
+            "no connection to NATS at {place} within {} s",
+            ANSWER.as_secs()
+        ))),
+    }
 }
 
 /// Which stream, and how it is read.

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use serde_json::json;
+
 use crate::cli::Global;
 use crate::config::{Config, DEFAULT};
 use crate::output::{self, Failure};
@@ -12,16 +14,31 @@ pub(super) fn run(global: &Global, check: bool) -> Result<ExitCode, Failure> {
         output::print_verbatim(DEFAULT)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let config = Config::load(global.config.as_deref())?;
+    // As `run` does it, so that the two cannot disagree.
+    let mut config = Config::load_all(global.config.as_deref())?;
+    config.set_database_url(global.database_url.as_deref());
     let plan = Plan::new(&config, &[], &[])?;
-    plan.check(&config)?;
-    let mut lines = vec!["the configuration is right".to_owned()];
-    if plan.rails.is_some() {
-        lines.push(format!("rails: {}", plan.rail_names().join(", ")));
+    let rails = plan.rail_names();
+    let buses: Vec<_> =
+        plan.events.iter().flat_map(|events| &events.buses).map(|bus| bus.name.as_str()).collect();
+    if global.json {
+        output::json(&json!({
+            "right": true, "lanes": plan.lanes(), "rails": rails, "buses": buses,
+            "database_named": config.database.url.is_some(),
+        }))?;
+        return Ok(ExitCode::SUCCESS);
     }
-    if let Some(events) = &plan.events {
-        let buses: Vec<_> = events.buses.iter().map(|bus| bus.name.as_str()).collect();
+    let mut lines = vec!["the configuration is right".to_owned()];
+    if !rails.is_empty() {
+        lines.push(format!("rails: {}", rails.join(", ")));
+    }
+    if !buses.is_empty() {
         lines.push(format!("buses: {}", buses.join(", ")));
+    }
+    if config.database.url.is_none() {
+        lines.push(
+            "no database is named here: `run` needs DATABASE_URL or --database-url".to_owned(),
+        );
     }
     output::print(&format!("{}\n", lines.join("; ")))?;
     Ok(ExitCode::SUCCESS)

@@ -261,7 +261,7 @@ async fn examine_workers(
     let (config, rails) = match settings(global) {
         Ok(settings) => settings,
         Err(failure) => {
-            checks.push(fail("settings", failure.to_string()));
+            checks.push(fail("settings", failure.to_string().replace('\n', "; ")));
             return Ok(());
         }
     };
@@ -311,12 +311,12 @@ async fn examine_workers(
 
 /// The settings, and the rails they name. Nothing configured is no contradiction.
 fn settings(global: &Global) -> Result<(Config, Vec<RailSetup>), Failure> {
-    let config = Config::load(global.config.as_deref())?;
-    if config.rails.is_empty() && !config.events.has_routes() {
+    let config = Config::load_all(global.config.as_deref())?;
+    let is_empty = config.rails.is_empty() && !config.events.has_routes();
+    if is_empty && config.defects.is_empty() {
         return Ok((config, Vec::new()));
     }
     let plan = Plan::new(&config, &[], &[])?;
-    plan.check(&config)?;
     Ok((config, plan.rails.unwrap_or_default()))
 }
 

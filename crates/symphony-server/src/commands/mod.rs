@@ -30,10 +30,15 @@ use std::process::ExitCode;
 
 use crate::cli::{Bus, Cli, Command, Dlq, Enqueue};
 use crate::output::Failure;
+use crate::telemetry;
 
 /// Do what was asked.
 pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let global = &cli.global;
+    let has_log = matches!(cli.command, Command::Run(_) | Command::Up(_) | Command::Consume(_));
+    if !has_log && !global.json {
+        telemetry::start_for_people();
+    }
     match cli.command {
         Command::Demo(options) => demo::run(global, &options).await,
         Command::Up(options) => up::run(global, &options).await,

@@ -13,7 +13,9 @@ use crate::worker::{Plan, Workers};
 use crate::{kill_points, telemetry};
 
 pub(super) async fn run(global: &Global, options: &Run) -> Result<ExitCode, Failure> {
-    let config = Config::load(global.config.as_deref())?;
+    let mut config = Config::load_all(global.config.as_deref())?;
+    config.set_api_listen(options.api.as_deref());
+    config.set_database_url(global.database_url.as_deref());
     telemetry::start(&config.log);
     // Everything that can be wrong with the settings is said before anything is started.
     let plan = Plan::new(&config, &options.lanes, &options.rails)?;
@@ -24,10 +26,9 @@ pub(super) async fn run(global: &Global, options: &Run) -> Result<ExitCode, Fail
         let listen = listen_options(&config, &server)?;
         let (lanes, rails) = (plan.lanes(), plan.rail_names().join(","));
         // Before the first claim: a port that is taken must not cost anybody a lease.
-        let api_listen = options.api.as_deref().unwrap_or(&config.api.listen);
-        let api = match api_listen {
+        let api = match config.api.listen.as_str() {
             "off" => None,
-            api_listen => Some(Api::start(api_listen, database.clone(), plan.metrics()).await?),
+            listen => Some(Api::start(listen, database.clone(), plan.metrics()).await?),
         };
         let workers = plan.start(&config, &database, listen, points).await?;
         tracing::info!(
@@ -109,7 +110,8 @@ pub(super) fn listen_options(
 ) -> Result<PgConnectOptions, Failure> {
     match &config.database.listen_url {
         None => Ok(server.options().clone().application_name("symphony listener")),
-        Some(url) => Server::parse_url(url, "database.listen_url")
-            .map(|options| options.application_name("symphony listener")),
+        Some(url) => Server::parse_url(url)
+            .map(|options| options.application_name("symphony listener"))
+            .map_err(|problem| Failure::new(format!("database.listen_url {problem}"))),
     }
 }

@@ -35,6 +35,8 @@ const ANY_PORT: &str = "127.0.0.1:0";
 
 pub(super) async fn run(global: &Global, options: &Up) -> Result<ExitCode, Failure> {
     let mut config = Config::load(global.config.as_deref())?;
+    config.set_api_listen(options.api.as_deref());
+    config.set_database_url(global.database_url.as_deref());
     // A person at a terminal wants to hear of trouble, not of routine.
     if config.log.level == LogLevel::Info && io::stderr().is_terminal() {
         config.log.level = LogLevel::Warn;
@@ -70,7 +72,7 @@ pub(super) async fn run(global: &Global, options: &Up) -> Result<ExitCode, Failu
         let names = plan.rail_names();
         let listen = listen_options(&config, &server)?;
         // Before the worker: a port that is taken must not cost anybody a lease.
-        let api = match options.api.as_deref().unwrap_or(&config.api.listen) {
+        let api = match config.api.listen.as_str() {
             "off" => None,
             listen => Some(Api::start(listen, database.clone(), plan.metrics()).await?),
         };

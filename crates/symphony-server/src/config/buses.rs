@@ -17,6 +17,8 @@ use symphony_connect::buses::{
 use toml::Table;
 
 use super::BreakerFields;
+use super::defects::Defects;
+use super::reading::Reading;
 use crate::output::Failure;
 
 /// One bus: its kind, what `symphony bus setup` creates for it, and what its kind takes.
@@ -28,8 +30,9 @@ pub struct BusSection {
     setup: SetupSettings,
     #[serde(default = "defaults::concurrency_max")]
     concurrency_max: usize,
-    #[serde(flatten)]
-    breaker: BreakerFields,
+    breaker_failures: Option<u32>,
+    breaker_open_ms: Option<u64>,
+    breaker_open_max_ms: Option<u64>,
     /// A secret of this process alone, instead of the environment's.
     #[serde(skip)]
     secret: Option<String>,
@@ -37,6 +40,16 @@ pub struct BusSection {
     #[serde(flatten)]
     own: Table,
 }
+
+/// The keys of [`BusSection`] itself, to be offered to whoever has mistyped one.
+const KEYS: [&str; 6] = [
+    "kind",
+    "setup",
+    "concurrency_max",
+    "breaker_failures",
+    "breaker_open_ms",
+    "breaker_open_max_ms",
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -74,73 +87,104 @@ impl BusSection {
     }
 
     pub(super) fn concurrency_max(&self) -> usize {
-        self.concurrency_max.max(1)
+        self.concurrency_max
     }
 
     pub(super) fn breaker(&self) -> BreakerSettings {
-        self.breaker.settings()
+        let fields = BreakerFields {
+            failures: self.breaker_failures,
+            open_ms: self.breaker_open_ms,
+            open_max_ms: self.breaker_open_max_ms,
+        };
+        fields.settings()
+    }
+
+    /// Note what is wrong, whether or not a route leads to it; what needs secrets is left to [`build_bus`].
+    pub(super) fn check(&self, name: &str, defects: &mut Defects) {
+        let place = format!("buses.{name}");
+        if self.concurrency_max == 0 {
+            defects.add(&format!("{place}.concurrency_max"), "must be at least 1");
+        }
+        for (field, problem) in self.breaker().defects() {
+            defects.add(&format!("{place}.{field}"), problem);
+        }
+        defects.note(&place, self.setup.check());
+        match self.kind {
+            #[cfg(feature = "aws")]
+            Kind::Sns => drop(self.settings::<SnsSettings>(name, defects)),
+            #[cfg(not(feature = "aws"))]
+            Kind::Sns => defects.add(&format!("{place}.kind"), WITHOUT_AWS),
+            Kind::Nats => drop(self.settings::<NatsSettings>(name, defects)),
+            Kind::Http => drop(self.settings::<HttpBusSettings>(name, defects)),
+        }
     }
 
     /// As the kind takes them.
-    fn settings<S: DeserializeOwned>(&self, name: &str) -> Result<S, Failure> {
-        S::deserialize(self.own.clone())
-            .map_err(|error| refuse(name, &error.to_string().trim().replace('\n', ", ")))
+    fn settings<S: DeserializeOwned>(&self, name: &str, defects: &mut Defects) -> Option<S> {
+        let place = format!("buses.{name}");
+        let reading = Reading { place: &place, fallback: &Table::new(), siblings: &KEYS };
+        reading.read(self.own.clone(), defects)
     }
 }
 
 /// What a build for the tour says.
 #[cfg(not(feature = "aws"))]
 const WITHOUT_AWS: &str =
-    "this symphony was built without SNS: take one that cargo build --release has built";
+    "is sns, and this symphony was built without it: take one that cargo build --release has built";
 
 /// A bus that can be published to. It connects to nothing yet.
-pub fn build_bus(name: &str, section: &BusSection) -> Result<Arc<dyn Bus>, Failure> {
-    let bus: Arc<dyn Bus> = match section.kind {
+pub fn build_bus(name: &str, section: &BusSection, defects: &mut Defects) -> Option<Arc<dyn Bus>> {
+    let place = format!("buses.{name}");
+    match section.kind {
         #[cfg(feature = "aws")]
         Kind::Sns => {
-            let bus = SnsBus::new(&section.settings::<SnsSettings>(name)?, environment);
-            Arc::new(bus.map_err(|error| refuse(name, &error.to_string()))?)
+            let bus = SnsBus::new(&section.settings::<SnsSettings>(name, defects)?, environment);
+            defects.note(&place, bus).map(|bus| Arc::new(bus) as _)
         }
         #[cfg(not(feature = "aws"))]
-        Kind::Sns => return Err(refuse(name, WITHOUT_AWS)),
+        Kind::Sns => None,
         Kind::Nats => {
-            let bus = NatsBus::new(&section.settings::<NatsSettings>(name)?, environment);
-            Arc::new(bus.map_err(|error| refuse(name, &error.to_string()))?)
+            let bus = NatsBus::new(&section.settings::<NatsSettings>(name, defects)?, environment);
+            defects.note(&place, bus).map(|bus| Arc::new(bus) as _)
         }
         Kind::Http => {
             let secret = |name: &str| section.secret.clone().or_else(|| environment(name));
-            let bus = HttpBus::new(&section.settings::<HttpBusSettings>(name)?, secret);
-            Arc::new(bus.map_err(|error| refuse(name, &error.to_string()))?)
+            let bus = HttpBus::new(&section.settings::<HttpBusSettings>(name, defects)?, secret);
+            defects.note(&place, bus).map(|bus| Arc::new(bus) as _)
         }
-    };
-    Ok(bus)
+    }
 }
 
 /// Create what the bus publishes to and its consumers read from, or say what would be created.
 pub async fn set_up_bus(name: &str, section: &BusSection, dry_run: bool) -> Result<Setup, Failure> {
+    let mut defects = Defects::default();
+    section.check(name, &mut defects);
     let setup = &section.setup;
     let done = match section.kind {
         #[cfg(feature = "aws")]
-        Kind::Sns => {
-            set_up_sns(&section.settings::<SnsSettings>(name)?, setup, environment, dry_run).await
-        }
+        Kind::Sns => match section.settings::<SnsSettings>(name, &mut defects) {
+            Some(settings) if defects.is_empty() => {
+                set_up_sns(&settings, setup, environment, dry_run).await
+            }
+            _ => return Err(Failure::from(defects)),
+        },
         #[cfg(not(feature = "aws"))]
-        Kind::Sns => return Err(refuse(name, WITHOUT_AWS)),
-        Kind::Nats => {
-            set_up_nats(&section.settings::<NatsSettings>(name)?, setup, environment, dry_run).await
-        }
+        Kind::Sns => return Err(Failure::from(defects)),
+        Kind::Nats => match section.settings::<NatsSettings>(name, &mut defects) {
+            Some(settings) if defects.is_empty() => {
+                set_up_nats(&settings, setup, environment, dry_run).await
+            }
+            _ => return Err(Failure::from(defects)),
+        },
+        Kind::Http if !defects.is_empty() => return Err(Failure::from(defects)),
         // Endpoints are other people's: there is nothing to create.
         Kind::Http => Ok(Setup::default()),
     };
-    done.map_err(|error| refuse(name, &error.to_string()))
+    done.map_err(|error| Failure::new(format!("buses.{name}: {error}")))
 }
 
 fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
-}
-
-fn refuse(name: &str, problem: &str) -> Failure {
-    Failure::new(format!("buses.{name}: {problem}"))
 }
 
 #[cfg(test)]
@@ -150,7 +194,10 @@ mod tests {
 
     fn build(text: &str) -> Result<(), String> {
         let section: BusSection = toml::from_str(text).map_err(|error| error.to_string())?;
-        build_bus("main", &section).map(|_| ()).map_err(|failure| failure.to_string())
+        let mut defects = Defects::default();
+        section.check("main", &mut defects);
+        build_bus("main", &section, &mut defects);
+        if defects.is_empty() { Ok(()) } else { Err(Failure::from(defects).to_string()) }
     }
 
     #[test]
@@ -158,9 +205,12 @@ mod tests {
         assert_eq!(build("kind = 'sns'\nregion = 'eu-central-1'"), Ok(()));
         assert_eq!(build("kind = 'nats'\nurl = 'nats://127.0.0.1:4222'"), Ok(()));
         let unknown = build("kind = 'sns'\nregoin = 'eu-central-1'").unwrap_err();
-        assert!(unknown.starts_with("buses.main: ") && unknown.contains("regoin"), "{unknown}");
+        assert_eq!(
+            unknown.lines().next(),
+            Some("buses.main.regoin is no setting: did you mean region?")
+        );
         let account = build("kind = 'sns'\nregion = 'eu-central-1'\naccount_id = '7'").unwrap_err();
-        assert_eq!(account, "buses.main: account_id must be 12 digits");
+        assert_eq!(account, "buses.main.account_id must be 12 digits");
         assert!(build("kind = 'nats'").unwrap_err().contains("url is missing"));
         let password = build("kind = 'nats'\nurl = 'nats://me:secret@127.0.0.1'").unwrap_err();
         assert!(password.contains("token_env") && !password.contains("secret"), "{password}");

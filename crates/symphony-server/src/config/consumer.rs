@@ -5,7 +5,11 @@ use std::time::Duration;
 use serde::Deserialize;
 use symphony::consumer::ConsumerSettings;
 
+use super::defects::Defects;
 use crate::output::Failure;
+
+/// Twelve hours.
+const VISIBILITY_SECONDS_MAX: u64 = 43_200;
 
 /// `[consumer]`.
 #[derive(Debug, Deserialize)]
@@ -24,6 +28,13 @@ pub struct ConsumerSection {
 impl ConsumerSection {
     /// As the loop takes them, if they are right.
     pub fn settings(&self) -> Result<ConsumerSettings, Failure> {
+        let mut defects = Defects::default();
+        let settings = self.check(&mut defects);
+        if defects.is_empty() { Ok(settings) } else { Err(Failure::from(defects)) }
+    }
+
+    /// As the loop takes them; notes what is wrong.
+    pub(super) fn check(&self, defects: &mut Defects) -> ConsumerSettings {
         let settings = ConsumerSettings {
             concurrency: self.concurrency,
             receives_max: self.receives_max,
@@ -33,8 +44,15 @@ impl ConsumerSection {
             shutdown: Duration::from_secs(self.shutdown_seconds),
             inbox_retention_days: self.inbox_retention_days,
         };
-        settings.check().map_err(|line| Failure::new(format!("[consumer] {line}")))?;
-        Ok(settings)
+        for (field, problem) in settings.defects() {
+            defects.add(&format!("consumer.{field}"), problem);
+        }
+        if !(1..=VISIBILITY_SECONDS_MAX).contains(&self.visibility_seconds) {
+            let problem =
+                format!("must be 1 to {VISIBILITY_SECONDS_MAX}: SQS hides a message no longer");
+            defects.add("consumer.visibility_seconds", problem);
+        }
+        settings
     }
 
     /// How long the queue hides a message between two extensions.
@@ -46,15 +64,15 @@ impl ConsumerSection {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::{Config, DEFAULT};
+    use super::super::Config;
     use super::*;
 
     #[test]
     fn the_documented_defaults_are_the_loops_own_and_a_short_retention_is_refused() {
-        let mut config: Config = toml::from_str(DEFAULT).unwrap();
+        let mut config = Config::from_text("").unwrap();
         assert_eq!(config.consumer.settings().unwrap(), ConsumerSettings::default());
         config.consumer.inbox_retention_days = 14;
         let line = config.consumer.settings().unwrap_err().to_string();
-        assert!(line.starts_with("[consumer] inbox_retention_days is 14"), "{line}");
+        assert!(line.starts_with("consumer.inbox_retention_days is 14"), "{line}");
     }
 }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use symphony::lanes::events::{BusSetup, EventSettings, OnFailed, Retry, Route, TypePattern};
 
 use super::buses::{BusSection, build_bus};
-use crate::output::Failure;
+use super::defects::Defects;
 
 /// The most events of one bucket under one lease.
 const WINDOW_MAX: usize = 1_000;
@@ -66,42 +66,77 @@ impl EventsSection {
         self
     }
 
-    /// The routes and the buses they lead to; refuses what cannot be.
-    pub fn plan(&self, buses: &BTreeMap<String, BusSection>) -> Result<EventPlan, Failure> {
-        let settings = self.settings()?;
-        if self.routes.is_empty() {
-            return Err(Failure::new(
-                "no route is configured: add [[events.routes]] to symphony.toml (`symphony config` shows one)",
-            ));
+    /// Note what is wrong with everything but the routes.
+    pub(super) fn check(&self, defects: &mut Defects) {
+        let attempts_max = usize::try_from(self.attempts_max).unwrap_or(usize::MAX);
+        for (field, value, most) in [
+            ("window_max", self.window_max, WINDOW_MAX),
+            ("buckets_max", self.buckets_max, symphony::domain::limits::BUCKETS / 2),
+            ("attempts_max", attempts_max, 1_000),
+        ] {
+            if !(1..=most).contains(&value) {
+                defects.add(&format!("events.{field}"), format!("must be 1 to {most}"));
+            }
         }
-        let mut used: BTreeMap<&str, BusSetup> = BTreeMap::new();
-        let mut routes = Vec::with_capacity(self.routes.len());
+        if self.retry_seconds.is_empty()
+            || self.retry_seconds.iter().any(|seconds| *seconds > RETRY_SECONDS_MAX)
+        {
+            let problem = format!("must be a list of seconds, each at most {RETRY_SECONDS_MAX}");
+            defects.add("events.retry_seconds", problem);
+        }
+    }
+
+    /// The routes and the buses they lead to; notes what cannot be.
+    pub fn plan(&self, buses: &BTreeMap<String, BusSection>, defects: &mut Defects) -> EventPlan {
+        if self.routes.is_empty() && !defects.has_left_out("events.routes") {
+            let problem = "is empty, so no route is configured: add [[events.routes]] to symphony.toml \
+                           (`symphony config` shows one)";
+            defects.add("events.routes", problem);
+        }
+        let mut used: BTreeMap<&str, Option<BusSetup>> = BTreeMap::new();
+        let mut routes: Vec<Route> = Vec::with_capacity(self.routes.len());
         for (number, route) in self.routes.iter().enumerate() {
             let field = |name: &str| format!("events.routes[{number}].{name}");
-            let pattern = TypePattern::parse(&route.event_type)
-                .map_err(|problem| Failure::new(format!("{} {problem}", field("type"))))?;
-            let Some(section) = buses.get(&route.bus) else {
-                return Err(Failure::new(format!(
-                    "{} is {}, but there is no section [buses.{}]",
-                    field("bus"),
-                    route.bus,
-                    route.bus
-                )));
-            };
-            if route.topic.trim().is_empty() {
-                return Err(Failure::new(format!(
-                    "{} is blank: name a topic of the bus",
-                    field("topic")
-                )));
+            let section = buses.get(&route.bus);
+            if section.is_none() && !defects.has_left_out(&format!("buses.{}", route.bus)) {
+                let problem =
+                    format!("is {}, but there is no section [buses.{}]", route.bus, route.bus);
+                defects.add(&field("bus"), problem);
             }
-            if !used.contains_key(route.bus.as_str()) {
-                let setup = BusSetup {
+            if let Some(section) = section
+                && !used.contains_key(route.bus.as_str())
+            {
+                let bus = build_bus(&route.bus, section, defects);
+                let setup = bus.map(|bus| BusSetup {
                     name: route.bus.clone(),
-                    bus: build_bus(&route.bus, section)?,
+                    bus,
                     concurrency_max: section.concurrency_max(),
                     breaker: section.breaker(),
-                };
+                });
                 used.insert(&route.bus, setup);
+            }
+            if route.topic.trim().is_empty() {
+                defects.add(&field("topic"), "is blank: name a topic of the bus");
+            } else if let Some(Some(setup)) = used.get(route.bus.as_str())
+                && let Err(problem) = setup.bus.check_topic(&route.topic)
+            {
+                defects.add(&field("topic"), problem);
+            }
+            let pattern = match TypePattern::parse(&route.event_type) {
+                Ok(pattern) => pattern,
+                Err(problem) => {
+                    defects.add(&field("type"), problem);
+                    continue;
+                }
+            };
+            if let Some(earlier) =
+                routes.iter().position(|earlier| earlier.pattern.covers(&pattern))
+            {
+                let problem = format!(
+                    "is {}, which route [{earlier}] takes already: the first that matches wins, so put this one before it",
+                    route.event_type
+                );
+                defects.add(&field("type"), problem);
             }
             routes.push(Route {
                 pattern,
@@ -110,36 +145,19 @@ impl EventsSection {
                 on_failed: route.on_failed,
             });
         }
-        Ok(EventPlan { buses: used.into_values().collect(), routes, settings })
-    }
-
-    fn settings(&self) -> Result<EventSettings, Failure> {
-        let within = |field: &str, value: usize, most: usize| {
-            if (1..=most).contains(&value) {
-                Ok(())
-            } else {
-                Err(Failure::new(format!("events.{field} must be 1 to {most}")))
-            }
-        };
-        within("window_max", self.window_max, WINDOW_MAX)?;
-        within("buckets_max", self.buckets_max, symphony::domain::limits::BUCKETS / 2)?;
-        within("attempts_max", usize::try_from(self.attempts_max).unwrap_or(0), 1_000)?;
-        if self.retry_seconds.is_empty()
-            || self.retry_seconds.iter().any(|seconds| *seconds > RETRY_SECONDS_MAX)
-        {
-            return Err(Failure::new(format!(
-                "events.retry_seconds must be a list of seconds, each at most {RETRY_SECONDS_MAX}"
-            )));
-        }
-        Ok(EventSettings {
-            window_max: self.window_max,
-            buckets_max: self.buckets_max,
-            retry: Retry {
-                steps_seconds: self.retry_seconds.clone(),
-                attempts_max: self.attempts_max,
-                give_up_after_seconds: self.give_up_after_seconds,
+        EventPlan {
+            buses: used.into_values().flatten().collect(),
+            routes,
+            settings: EventSettings {
+                window_max: self.window_max,
+                buckets_max: self.buckets_max,
+                retry: Retry {
+                    steps_seconds: self.retry_seconds.clone(),
+                    attempts_max: self.attempts_max,
+                    give_up_after_seconds: self.give_up_after_seconds,
+                },
             },
-        })
+        }
     }
 }
 
@@ -148,10 +166,14 @@ impl EventsSection {
 mod tests {
     use super::super::Config;
     use super::*;
+    use crate::output::Failure;
 
     fn plan(text: &str) -> Result<EventPlan, String> {
         let config: Config = Config::from_text(text).map_err(|failure| failure.to_string())?;
-        config.events.plan(&config.buses).map_err(|failure| failure.to_string())
+        let mut defects = Defects::default();
+        config.events.check(&mut defects);
+        let plan = config.events.plan(&config.buses, &mut defects);
+        if defects.is_empty() { Ok(plan) } else { Err(Failure::from(defects).to_string()) }
     }
 
     const BUS: &str = "[buses.main]\nkind = 'nats'\nurl = 'nats://127.0.0.1:4222'\n";
@@ -180,6 +202,15 @@ mod tests {
             (route("type = 'A.*'\nbus = 'main'\ntopic = 't'"), "events.routes[0].type must be"),
             (route("type = '*'\nbus = 'other'\ntopic = 't'"), "no section [buses.other]"),
             (route("type = '*'\nbus = 'main'\ntopic = ' '"), "events.routes[0].topic is blank"),
+            (
+                route("type = '*'\nbus = 'main'\ntopic = 'a.b'"),
+                "events.routes[0].topic is a.b, which cannot",
+            ),
+            (
+                route("type = '*'\nbus = 'main'\ntopic = 't'")
+                    + "[[events.routes]]\ntype = 'a.b'\nbus = 'main'\ntopic = 't'\n",
+                "events.routes[1].type is a.b, which route [0] takes already",
+            ),
             (
                 route("type = '*'\nbus = 'main'\ntopic = 't'\n[events]\nwindow_max = 0"),
                 "events.window_max",

@@ -2,25 +2,32 @@
 
 mod buses;
 mod consumer;
+mod database;
+mod defects;
 mod events;
+mod listeners;
 mod rails;
+mod reading;
 mod triggers;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
-use symphony::db::Pooler;
 use symphony::engine::EngineSettings;
 use symphony::engine::gate::BreakerSettings;
 use toml::{Table, Value};
 
 use crate::output::Failure;
-use crate::private_postgres::Settings;
+use defects::Sources;
+use reading::Reading;
 
 pub use buses::{BusSection, build_bus, set_up_bus};
 pub use consumer::ConsumerSection;
+pub use database::DatabaseSection;
+pub use defects::{Defect, Defects};
 pub use events::{EventPlan, EventsSection};
+pub use listeners::listen_address;
 pub use rails::{RailSection, build_rails};
 pub use triggers::{EmailSection, TriggerPlan, TriggersSection};
 
@@ -55,67 +62,9 @@ pub struct Config {
     /// The buses, by name.
     #[serde(default)]
     pub buses: std::collections::BTreeMap<String, BusSection>,
-}
-
-/// `[database]`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DatabaseSection {
-    /// The database.
-    pub url: Option<String>,
-    /// A direct connection for LISTEN.
-    pub listen_url: Option<String>,
-    /// The most connections one process opens, LISTEN not counted.
-    pub connections_max: u32,
-    /// What stands between here and the server.
-    pub pooler: PoolerSetting,
-    /// No SET LOCAL ROLE is needed.
-    pub login_has_role: bool,
-    /// Where the witness file is kept.
-    witness: String,
-}
-
-impl DatabaseSection {
-    /// The folder of the witness file; `None` if it is kept in memory only.
-    pub fn witness_folder(&self) -> Option<PathBuf> {
-        match self.witness.as_str() {
-            "off" => None,
-            "auto" => Some(Settings::default_data_folder().join("witness")),
-            folder => Some(PathBuf::from(folder)),
-        }
-    }
-}
-
-/// `database.pooler`.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PoolerSetting {
-    /// Found out with each connection.
-    Detect,
-    /// None.
-    None,
-    /// A transaction pooler.
-    Transaction,
-}
-
-impl From<PoolerSetting> for Pooler {
-    fn from(setting: PoolerSetting) -> Self {
-        match setting {
-            PoolerSetting::Detect => Self::Detect,
-            PoolerSetting::None => Self::None,
-            PoolerSetting::Transaction => Self::Transaction,
-        }
-    }
-}
-
-// URLs hold passwords.
-impl std::fmt::Debug for DatabaseSection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DatabaseSection")
-            .field("connections_max", &self.connections_max)
-            .field("login_has_role", &self.login_has_role)
-            .finish_non_exhaustive()
-    }
+    /// What could not be read of it, and who set what.
+    #[serde(skip)]
+    pub defects: Defects,
 }
 
 /// `[worker]`.
@@ -152,23 +101,24 @@ impl WorkerSection {
 }
 
 /// When a rail or a bus in trouble is left alone; part of its section.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[allow(clippy::struct_field_names)] // as the file writes them
+#[derive(Debug, Clone, Copy)]
 struct BreakerFields {
-    breaker_failures: Option<u32>,
-    breaker_open_ms: Option<u64>,
-    breaker_open_max_ms: Option<u64>,
+    failures: Option<u32>,
+    open_ms: Option<u64>,
+    open_max_ms: Option<u64>,
 }
 
 impl BreakerFields {
     fn settings(self) -> BreakerSettings {
         let usual = BreakerSettings::default();
+        let open_for = self.open_ms.map_or(usual.open_for, Duration::from_millis);
         BreakerSettings {
-            failures_to_open: self.breaker_failures.unwrap_or(usual.failures_to_open),
-            open_for: self.breaker_open_ms.map_or(usual.open_for, Duration::from_millis),
+            failures_to_open: self.failures.unwrap_or(usual.failures_to_open),
+            open_for,
+            // Whoever sets only the shorter one means at least that.
             open_for_max: self
-                .breaker_open_max_ms
-                .map_or(usual.open_for_max, Duration::from_millis),
+                .open_max_ms
+                .map_or(usual.open_for_max.max(open_for), Duration::from_millis),
         }
     }
 }
@@ -214,9 +164,18 @@ pub enum LogFormat {
 }
 
 impl Config {
-    /// The defaults, with the file (named, or `symphony.toml` if there is one) and the environment over them.
+    /// The defaults, with the file (named, or `symphony.toml` if there is one) and the environment over them; refused if
+    /// anything cannot be read.
     pub fn load(named: Option<&Path>) -> Result<Self, Failure> {
+        let config = Self::load_all(named)?;
+        if config.defects.is_empty() { Ok(config) } else { Err(Failure::from(config.defects)) }
+    }
+
+    /// The same with all that can be read, for whoever checks the rest as well and then says everything at once:
+    /// [`Plan::new`](crate::worker::Plan::new).
+    pub fn load_all(named: Option<&Path>) -> Result<Self, Failure> {
         let mut table = parse(DEFAULT, "the built-in defaults")?;
+        let mut sources = Sources::default();
         let file = match named {
             Some(path) => Some(path.to_owned()),
             None => Some(PathBuf::from(FILE)).filter(|path| path.exists()),
@@ -225,18 +184,62 @@ impl Config {
             let shown = path.display().to_string();
             let text = std::fs::read_to_string(&path)
                 .map_err(|error| Failure::new(format!("cannot read {shown}: {error}")))?;
-            merge(&mut table, parse(&text, &shown)?);
-            // Before the environment is laid over it, so that a mistake is laid at the right door.
-            read(table.clone(), &shown)?;
+            let file = parse(&text, &shown)?;
+            sources.set_file(&shown, file.clone());
+            merge(&mut table, file);
         }
+        let mut misplaced = Vec::new();
         for (name, value) in std::env::vars() {
             if let Some(path) = name.strip_prefix(ENVIRONMENT_PREFIX) {
                 let path: Vec<String> = path.split("__").map(str::to_lowercase).collect();
-                set(&mut table, &path, environment_value(&value))
-                    .map_err(|problem| Failure::new(format!("{name} {problem}")))?;
+                sources.set_by(&path.join("."), &name);
+                if let Err(problem) = set(&mut table, &path, environment_value(&value)) {
+                    misplaced.push((path.join("."), problem));
+                }
             }
         }
-        read(table, "the environment's settings")
+        let mut defects = Defects::new(sources);
+        for (field, problem) in misplaced {
+            defects.add(&field, problem);
+        }
+        Self::read(table, defects)
+    }
+
+    fn read(table: Table, mut defects: Defects) -> Result<Self, Failure> {
+        let fallback = parse(DEFAULT, "the built-in defaults")?;
+        let reading = Reading { place: "", fallback: &fallback, siblings: &[] };
+        match reading.read::<Self>(table, &mut defects) {
+            Some(config) => Ok(Self { defects, ..config }),
+            None => Err(Failure::from(defects)),
+        }
+    }
+
+    /// Note what is wrong with the sections that every process reads.
+    pub fn check(&self, defects: &mut Defects) {
+        self.database.check(defects);
+        self.check_listeners(defects);
+        self.events.check(defects);
+        self.triggers.check(defects);
+        self.consumer.check(defects);
+        for (name, section) in &self.buses {
+            section.check(name, defects);
+        }
+    }
+
+    /// A flag lies over everything.
+    pub fn set_api_listen(&mut self, listen: Option<&str>) {
+        if let Some(listen) = listen {
+            listen.clone_into(&mut self.api.listen);
+            self.defects.sources_mut().set_by("api.listen", "--api");
+        }
+    }
+
+    /// The same for the database.
+    pub fn set_database_url(&mut self, url: Option<&str>) {
+        if let Some(url) = url {
+            self.database.url = Some(url.to_owned());
+            self.defects.sources_mut().set_by("database.url", "--database-url or DATABASE_URL");
+        }
     }
 }
 
@@ -245,14 +248,13 @@ impl Config {
     /// The defaults with this laid over them.
     fn from_text(text: &str) -> Result<Self, Failure> {
         let mut table = parse(DEFAULT, "defaults")?;
-        merge(&mut table, parse(text, "symphony.toml")?);
-        read(table, "symphony.toml")
+        let file = parse(text, "symphony.toml")?;
+        let mut sources = Sources::default();
+        sources.set_file("symphony.toml", file.clone());
+        merge(&mut table, file);
+        let config = Self::read(table, Defects::new(sources))?;
+        if config.defects.is_empty() { Ok(config) } else { Err(Failure::from(config.defects)) }
     }
-}
-
-fn read(table: Table, shown: &str) -> Result<Config, Failure> {
-    Config::deserialize(table)
-        .map_err(|error| Failure::new(format!("{shown}: {}", one_line(&error))))
 }
 
 fn parse(text: &str, shown: &str) -> Result<Table, Failure> {
@@ -262,10 +264,6 @@ fn parse(text: &str, shown: &str) -> Result<Table, Failure> {
         });
         Failure::new(format!("{shown}, line {line}: {}", error.message().replace('\n', " ")))
     })
-}
-
-fn one_line(error: &toml::de::Error) -> String {
-    error.to_string().trim().replace('\n', ", ")
 }
 
 /// Lay one table over another.
@@ -314,7 +312,7 @@ mod tests {
 
     #[test]
     fn the_documented_defaults_are_the_engines_own() {
-        let config = Config::deserialize(parse(DEFAULT, "defaults").unwrap()).unwrap();
+        let config = Config::from_text("").unwrap();
         assert_eq!(config.worker.engine(), EngineSettings::default());
         assert_eq!(engine::check(&config.worker.engine(), &[]), Ok(()));
         assert!(config.rails.is_empty());
@@ -351,15 +349,16 @@ mod tests {
         let config = Config::deserialize(table).unwrap();
         assert_eq!(config.buses.keys().collect::<Vec<_>>(), ["hooks", "main", "stream"], "{text}");
         for (name, section) in &config.buses {
-            match build_bus(name, section) {
-                Ok(_) => {}
-                // Nobody has set its secret here.
-                Err(failure) => {
-                    assert!(failure.to_string().contains("BILLING_WEBHOOK_SECRET"), "{failure}");
-                }
+            let mut defects = Defects::default();
+            build_bus(name, section, &mut defects);
+            // Nobody has set its secret here.
+            for defect in defects.into_found() {
+                assert!(defect.to_string().contains("BILLING_WEBHOOK_SECRET"), "{defect}");
             }
         }
-        config.events.plan(&config.buses).map(|_| ()).unwrap();
+        let mut defects = Defects::default();
+        config.events.plan(&config.buses, &mut defects);
+        assert!(defects.is_empty(), "{defects:?}");
     }
 
     #[test]

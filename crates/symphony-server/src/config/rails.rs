@@ -11,6 +11,8 @@ use symphony_connect::rails::http::{HttpRail, HttpRailSettings};
 use toml::{Table, Value};
 
 use super::BreakerFields;
+use super::defects::Defects;
+use super::reading::Reading;
 use crate::output::Failure;
 
 /// One rail: its bounds, and what its kind takes.
@@ -26,12 +28,26 @@ pub struct RailSection {
     previous: Vec<Table>,
     #[serde(default)]
     rate_scope: RateScope,
-    #[serde(flatten)]
-    breaker: BreakerFields,
+    breaker_failures: Option<u32>,
+    breaker_open_ms: Option<u64>,
+    breaker_open_max_ms: Option<u64>,
     /// The rest is the kind's own, checked when it is built.
     #[serde(flatten)]
     own: Table,
 }
+
+/// The keys of [`RailSection`] itself, to be offered to whoever has mistyped one.
+const KEYS: [&str; 9] = [
+    "kind",
+    "concurrency_max",
+    "rate_per_second",
+    "rate_burst",
+    "rate_scope",
+    "previous",
+    "breaker_failures",
+    "breaker_open_ms",
+    "breaker_open_max_ms",
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -51,6 +67,14 @@ impl RailSection {
         );
         Self::deserialize(table).map_err(|error| Failure::new(error.to_string()))
     }
+
+    fn breaker(&self) -> BreakerFields {
+        BreakerFields {
+            failures: self.breaker_failures,
+            open_ms: self.breaker_open_ms,
+            open_max_ms: self.breaker_open_max_ms,
+        }
+    }
 }
 
 mod defaults {
@@ -63,52 +87,44 @@ mod defaults {
 pub fn build_rails(
     sections: &BTreeMap<String, RailSection>,
     named: &[String],
-) -> Result<Vec<RailSetup>, Failure> {
-    if let Some(missing) = named.iter().find(|name| !sections.contains_key(*name)) {
-        return Err(Failure::new(format!(
-            "no rail {missing} is configured: add a section [rails.{missing}] to symphony.toml"
-        )));
+    defects: &mut Defects,
+) -> Vec<RailSetup> {
+    let left_out = |defects: &Defects, name: &str| defects.has_left_out(&format!("rails.{name}"));
+    for name in named {
+        if !sections.contains_key(name) && !left_out(defects, name) {
+            let problem = format!(
+                "names {name}, but no rail {name} is configured: add a section [rails.{name}] to symphony.toml"
+            );
+            defects.add("--rails", problem);
+        }
+    }
+    if sections.is_empty() && named.is_empty() && !defects.has_left_out("rails") {
+        let problem = "is empty, so no rail is configured: add a section such as [rails.sepa] to symphony.toml \
+                       (`symphony config` shows one)";
+        defects.add("rails", problem);
     }
     let served = sections.iter().filter(|(name, _)| named.is_empty() || named.contains(name));
-    let rails: Vec<_> =
-        served.map(|(name, section)| build(name, section)).collect::<Result<_, _>>()?;
-    if rails.is_empty() {
-        return Err(Failure::new(
-            "no rail is configured: add a section such as [rails.sepa] to symphony.toml (`symphony config` shows one)",
-        ));
-    }
-    Ok(rails)
+    served.filter_map(|(name, section)| build(name, section, defects)).collect()
 }
 
-fn build(name: &str, section: &RailSection) -> Result<RailSetup, Failure> {
-    let rail = build_rail(&format!("rails.{name}"), section.kind, section.own.clone())?;
-    let previous = section.previous.iter().enumerate().map(|(index, earlier)| {
-        let place = format!("rails.{name}.previous[{index}]");
-        if earlier.contains_key("url")
-            && !earlier.contains_key("inquiry_url")
-            && section.own.contains_key("inquiry_url")
-        {
-            return Err(Failure::new(format!(
-                "{place}: names another url, so it must say where that one is asked: add inquiry_url"
-            )));
-        }
-        let mut own = section.own.clone();
-        own.extend(earlier.clone());
-        let kind = match own.remove("kind") {
-            None => section.kind,
-            Some(kind) => Kind::deserialize(kind)
-                .map_err(|error| Failure::new(format!("{place}.kind: {}", error.message())))?,
-        };
-        build_rail(&place, kind, own)
-    });
-    let previous = previous.collect::<Result<Vec<_>, _>>()?;
+fn build(name: &str, section: &RailSection, defects: &mut Defects) -> Option<RailSetup> {
+    let place = format!("rails.{name}");
+    if section.rate_per_second.is_none() && section.rate_burst.is_some() {
+        let problem = "is only used with rate_per_second: remove it or set that";
+        defects.add(&format!("{place}.rate_burst"), problem);
+    }
+    let rail = build_rail(&place, section.kind, section.own.clone(), defects);
+    let mut previous = Vec::with_capacity(section.previous.len());
+    for (index, earlier) in section.previous.iter().enumerate() {
+        previous.push(build_previous(&place, index, section, earlier, defects));
+    }
+    let (rail, previous) = (rail?, previous.into_iter().collect::<Option<Vec<_>>>()?);
     let mut endpoints = previous.iter().map(|earlier| &earlier.terms().endpoint);
     if endpoints.any(|earlier| *earlier == rail.terms().endpoint) {
-        return Err(Failure::new(format!(
-            "rails.{name}.previous: names the present endpoint: remove it, or say what differs (url, inquiry_url, account)"
-        )));
+        let problem = "names the present endpoint: remove it, or say what differs (url, inquiry_url, account)";
+        defects.add(&format!("{place}.previous"), problem);
     }
-    Ok(RailSetup {
+    Some(RailSetup {
         name: name.to_owned(),
         rail,
         previous,
@@ -118,29 +134,64 @@ fn build(name: &str, section: &RailSection) -> Result<RailSetup, Failure> {
             burst: section.rate_burst.unwrap_or(1),
             scope: section.rate_scope,
         }),
-        breaker: section.breaker.settings(),
+        breaker: section.breaker().settings(),
     })
 }
 
-fn build_rail(place: &str, kind: Kind, own: Table) -> Result<Arc<dyn Rail>, Failure> {
-    let refuse = |problem: String| Failure::new(format!("{place}: {problem}"));
+/// What the name stood for before.
+fn build_previous(
+    place: &str,
+    index: usize,
+    section: &RailSection,
+    earlier: &Table,
+    defects: &mut Defects,
+) -> Option<Arc<dyn Rail>> {
+    let place = format!("{place}.previous[{index}]");
+    if earlier.contains_key("url")
+        && !earlier.contains_key("inquiry_url")
+        && section.own.contains_key("inquiry_url")
+    {
+        let problem =
+            "is missing: the section names another url, so it must say where that one is asked";
+        defects.add(&format!("{place}.inquiry_url"), problem);
+        return None;
+    }
+    let mut own = section.own.clone();
+    own.extend(earlier.clone());
+    let kind = match own.remove("kind") {
+        None => section.kind,
+        Some(kind) => match Kind::deserialize(kind) {
+            Ok(kind) => kind,
+            Err(error) => {
+                defects.add(&format!("{place}.kind"), error.message());
+                return None;
+            }
+        },
+    };
+    build_rail(&place, kind, own, defects)
+}
+
+fn build_rail(place: &str, kind: Kind, own: Table, defects: &mut Defects) -> Option<Arc<dyn Rail>> {
     let own = match kind {
         Kind::Http => own,
-        Kind::Sandbox => sandbox(&own).map_err(refuse)?,
+        Kind::Sandbox => match sandbox(&own) {
+            Ok(own) => own,
+            Err(problem) => {
+                defects.add(&format!("{place}.url"), problem);
+                return None;
+            }
+        },
     };
-    let settings = HttpRailSettings::deserialize(own)
-        .map_err(|error| refuse(error.to_string().trim().replace('\n', ", ")))?;
-    let rail = HttpRail::new(&settings, |name| std::env::var(name).ok())
-        .map_err(|error| refuse(error.to_string()))?;
-    Ok(Arc::new(rail))
+    let reading = Reading { place, fallback: &Table::new(), siblings: &KEYS };
+    let settings: HttpRailSettings = reading.read(own, defects)?;
+    let rail = HttpRail::new(&settings, |name| std::env::var(name).ok());
+    defects.note(place, rail).map(|rail| Arc::new(rail) as Arc<dyn Rail>)
 }
 
 /// The http rail's settings for the sandbox at `url`; whatever else is set wins.
 fn sandbox(own: &Table) -> Result<Table, String> {
     let Some(Value::String(url)) = own.get("url") else {
-        return Err(
-            "url must be the sandbox's address, such as \"http://127.0.0.1:8089\"".to_owned()
-        );
+        return Err("must be the sandbox's address, such as \"http://127.0.0.1:8089\"".to_owned());
     };
     let base = url.trim_end_matches('/');
     let mut settings = Table::from_iter([

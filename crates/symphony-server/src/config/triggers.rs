@@ -13,6 +13,7 @@ use symphony_connect::executors::{
     FetchSettings, Fetcher, HttpExecutor, ScriptExecutor, ScriptSettings,
 };
 
+use super::defects::Defects;
 use crate::apps::adapters::{Relay, Store};
 use crate::output::Failure;
 
@@ -76,40 +77,48 @@ pub struct TriggerPlan {
 }
 
 impl TriggersSection {
-    /// Build what can be built without a database.
-    pub fn plan(&self) -> Result<TriggerPlan, Failure> {
+    /// Note what is wrong, whether or not triggers are worked; what needs secrets is left to [`plan`](Self::plan).
+    pub(super) fn check(&self, defects: &mut Defects) {
         if !(1..=10_000).contains(&self.concurrency_max) {
-            return Err(Failure::new("triggers.concurrency_max must be 1 to 10000"));
+            defects.add("triggers.concurrency_max", "must be 1 to 10000");
         }
         if !(1..=300).contains(&self.timeout_max_seconds) {
-            return Err(Failure::new("triggers.timeout_max_seconds must be 1 to 300"));
+            defects.add("triggers.timeout_max_seconds", "must be 1 to 300");
         }
-        let wrong = |section: &str, error: &dyn std::fmt::Display| {
-            Failure::new(format!("triggers.{section}.{error}"))
-        };
-        let fetcher = Arc::new(Fetcher::new(&self.fetch).map_err(|error| wrong("fetch", &error))?);
-        let http = HttpExecutor::new(fetcher.clone(), self.scripts.output)
-            .map_err(|error| wrong("scripts.output", &error))?;
-        let mailer = match (&self.email.relay, &self.email.from) {
+        defects.note("triggers.scripts", self.scripts.check());
+        defects.note("triggers.fetch", Fetcher::new(&self.fetch));
+        defects.note("triggers.email.listener", self.email.listener.check());
+        if self.email.relay.is_some() && self.email.from.is_none() {
+            let problem =
+                "is missing: say whom mail is from, such as \"Orders <orders@example.com>\"";
+            defects.add("triggers.email.from", problem);
+        }
+    }
+
+    /// Build what can be built without a database; notes what cannot be.
+    pub fn plan(&self, defects: &mut Defects) -> Option<TriggerPlan> {
+        let fetcher = defects.note("triggers.fetch", Fetcher::new(&self.fetch)).map(Arc::new);
+        let relay = self.email.relay.as_ref().map(|relay| {
+            let environment = |name: &str| std::env::var(name).ok();
+            defects.note("triggers.email.relay", SmtpSender::new(relay, environment))
+        });
+        let mailer = match (relay, &self.email.from) {
             (None, _) => None,
-            (Some(_), None) => {
-                return Err(Failure::new("triggers.email.from is missing: whom is mail from?"));
-            }
-            (Some(relay), Some(from)) => {
-                let environment = |name: &str| std::env::var(name).ok();
-                let sender = SmtpSender::new(relay, environment)
-                    .map_err(|error| wrong("email.relay", &error))?;
-                Some(Arc::new(Relay { sender, from: from.clone() }) as Arc<dyn Mailer>)
+            (Some(sender), from) => {
+                let (sender, from) = (sender?, from.clone()?);
+                Some(Arc::new(Relay { sender, from }) as Arc<dyn Mailer>)
             }
         };
-        Ok(TriggerPlan {
+        let fetcher = fetcher?;
+        let http = HttpExecutor::new(fetcher.clone(), self.scripts.output);
+        Some(TriggerPlan {
             settings: TriggerSettings {
                 concurrency_max: self.concurrency_max,
                 timeout_max: Duration::from_secs(self.timeout_max_seconds),
             },
             scripts: self.scripts.clone(),
+            http: Arc::new(defects.note("triggers.scripts.output", http)?),
             fetcher,
-            http: Arc::new(http),
             mailer,
         })
     }
@@ -137,7 +146,7 @@ mod tests {
 
     #[test]
     fn the_files_defaults_are_the_librarys() {
-        let plan = Config::from_text("").unwrap().triggers.plan().unwrap();
+        let plan = Config::from_text("").unwrap().triggers.plan(&mut Defects::default()).unwrap();
         assert_eq!(plan.settings, TriggerSettings::default());
         assert_eq!(plan.scripts, ScriptSettings::default());
     }
@@ -154,7 +163,10 @@ mod tests {
             ),
         ] {
             let config = Config::from_text(&format!("[triggers]\n{text}\n")).unwrap();
-            let said = config.triggers.plan().map(|_| ()).unwrap_err().to_string();
+            let mut defects = Defects::default();
+            config.triggers.check(&mut defects);
+            config.triggers.plan(&mut defects);
+            let said = Failure::from(defects).to_string();
             assert!(said.starts_with(field), "{text}: {said}");
         }
     }

@@ -38,30 +38,45 @@ impl Default for ConsumerSettings {
 }
 
 impl ConsumerSettings {
-    /// One line that names the setting and the fix.
+    /// One line that names the setting and the fix: the first of [`defects`](Self::defects).
     pub fn check(&self) -> Result<(), String> {
+        let first = self.defects().into_iter().next();
+        first.map_or(Ok(()), |(field, problem)| Err(format!("{field} {problem}")))
+    }
+
+    /// Everything that is wrong: the setting, and what would be right.
+    pub fn defects(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
         if !(1..=1_000).contains(&self.concurrency) {
-            return Err(format!(
-                "concurrency is {}: it must be between 1 and 1000",
-                self.concurrency
+            found.push((
+                "concurrency",
+                format!("is {}: it must be between 1 and 1000", self.concurrency),
             ));
         }
         if !(1..=1_000).contains(&self.receives_max) {
-            return Err(format!(
-                "receives_max is {}: it must be between 1 and 1000",
-                self.receives_max
+            found.push((
+                "receives_max",
+                format!("is {}: it must be between 1 and 1000", self.receives_max),
             ));
         }
         if !(Duration::from_millis(1)..=Duration::from_hours(11)).contains(&self.handler_timeout) {
-            return Err("handler_timeout must be between 1 ms and 11 hours: SQS hides a message for at most 12".to_owned());
+            let problem = "must be between 1 ms and 11 hours: SQS hides a message for at most 12";
+            found.push(("handler_timeout_ms", problem.to_owned()));
+        }
+        if self.retry_delay_max < self.retry_delay {
+            let problem = "must not be shorter than retry_delay_ms, which it limits";
+            found.push(("retry_delay_max_ms", problem.to_owned()));
         }
         if self.inbox_retention_days < INBOX_RETENTION_DAYS_MIN {
-            return Err(format!(
-                "inbox_retention_days is {}: it must be at least {INBOX_RETENTION_DAYS_MIN}, because SQS keeps a message for 14 days",
-                self.inbox_retention_days
+            found.push((
+                "inbox_retention_days",
+                format!(
+                    "is {}: it must be at least {INBOX_RETENTION_DAYS_MIN}, because SQS keeps a message for 14 days",
+                    self.inbox_retention_days
+                ),
             ));
         }
-        Ok(())
+        found
     }
 
     /// How long a message rests after this many tries.

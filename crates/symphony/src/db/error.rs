@@ -141,6 +141,15 @@ pub enum DbError {
         /// What the driver said.
         message: String,
     },
+    /// The server is of a release that the schema cannot be installed on.
+    #[error(
+        "the server is PostgreSQL {version} and must be {} or newer: upgrade it, or name another server",
+        super::SERVER_VERSION_MIN
+    )]
+    ServerTooOld {
+        /// The server's, such as 14.18.
+        version: String,
+    },
     /// Anything else the server said.
     #[error("PostgreSQL refused: {message} (SQLSTATE {sqlstate})")]
     Refused {
@@ -181,6 +190,7 @@ impl DbError {
             Self::CommitUnknown { .. } => "SYM03",
             Self::Unreachable { .. } => "SYM04",
             Self::Refused { .. } | Self::Unexpected { .. } => "SYM05",
+            Self::ServerTooOld { .. } => "SYM07",
         }
     }
 

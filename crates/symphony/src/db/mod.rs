@@ -1,7 +1,7 @@
 //! The only Rust that names SQL.
 //!
 //! - [`Database`]: a pool, and transactions that act as one role and know what became of their COMMIT
-//!   (`roles.rs`, `transaction.rs`); `session.rs` knows whether a pooler stands between.
+//!   (`roles.rs`, `transaction.rs`); `session.rs` knows whether a pooler stands between, `connection.rs` how long to wait.
 //! - [`Ingest`], [`Executor`], [`Operator`], [`Auditor`], [`Inbox`]: one handle per role, each able to name only what
 //!   its role may call.
 //! - [`migrate`], [`catalog`], [`inspect`], [`data_checks`]: installing the schema, comparing the live one with what was
@@ -13,6 +13,7 @@ mod apps;
 mod auditor;
 pub mod calls;
 pub mod catalog;
+mod connection;
 pub mod data_checks;
 mod error;
 mod event_reader;
@@ -51,6 +52,7 @@ pub use auditor::{
     AttemptRow, Auditor, EventRow, FoundItem, Incident, InstructionRow, ItemLife, LaneStatus,
     LedgerFigures, LiveItem, WaitingItem, WaitingQuery,
 };
+pub use connection::{CONNECTION_LOG_TARGET, SERVER_VERSION_MIN, connect, require_version};
 pub use error::DbError;
 pub use event_reader::{
     EventAttemptRow, EventFigures, EventFilter, EventLife, EventRecord, FoundEvent,

@@ -12,11 +12,9 @@ use sqlx::error::BoxDynError;
 use sqlx::postgres::{
     PgArguments, PgConnectOptions, PgConnection, PgQueryResult, PgRow, PgStatement, PgTypeInfo,
 };
-use sqlx::{
-    ConnectOptions as _, Connection as _, Either, Execute, Executor, Postgres, SqlStr, Transaction,
-};
+use sqlx::{Connection as _, Either, Execute, Executor, Postgres, SqlStr, Transaction};
 
-use super::DbError;
+use super::{DbError, connect};
 
 /// The setting that only a session of our own has.
 const MARK: &str = "symphony.own_session";
@@ -50,11 +48,11 @@ impl Link {
         // pgbouncer refuses it at the start, and nothing here reads a float.
         let options = options.extra_float_digits(None);
         if pooler != Pooler::Detect {
-            options.connect().await?.close().await?;
+            connect(&options).await?.close().await?;
             return Ok(Self { options, pooled: pooler == Pooler::Transaction });
         }
         let marked = options.clone().options([(MARK, "yes")]);
-        match marked.connect().await {
+        match connect(&marked).await {
             Ok(mut connection) => {
                 let own = has_mark(&mut connection).await?;
                 connection.close().await?;
@@ -65,11 +63,11 @@ impl Link {
                 })
             }
             // Whatever refuses the mark and takes the same without it stands between us and the server.
-            Err(sqlx::Error::Database(refusal)) if may_be_about_the_mark(refusal.code()) => {
-                options.connect().await?.close().await?;
+            Err(DbError::Refused { sqlstate, .. }) if may_be_about_the_mark(&sqlstate) => {
+                connect(&options).await?.close().await?;
                 Ok(Self { options, pooled: true })
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 
@@ -88,8 +86,7 @@ pub(super) async fn has_mark(connection: &mut PgConnection) -> Result<bool, sqlx
 }
 
 /// Not those that speak of the login, the database or the server's state: those would be refused again.
-fn may_be_about_the_mark(code: Option<std::borrow::Cow<'_, str>>) -> bool {
-    let code = code.unwrap_or_default();
+fn may_be_about_the_mark(code: &str) -> bool {
     !["28", "3D", "53", "57"].iter().any(|class| code.starts_with(class))
 }
 

@@ -1,5 +1,7 @@
 //! The trigger lane's calls for workers: claim, complete, renew, return, repair, cron ticks, and what scripts read.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use serde_json::value::RawValue;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
@@ -448,6 +450,7 @@ impl ReplyListener {
             .max_connections(1)
             .max_lifetime(None)
             .idle_timeout(None)
+            .acquire_timeout(Duration::from_secs(10))
             .connect_with(link.options)
             .await?;
         let mut listener = PgListener::connect_with(&pool).await?;

@@ -46,7 +46,7 @@ pub use holds::{Hold, Unsent};
 pub use metrics::{Counter, Gauge, Histogram, LATENCY_BOUNDS_MS, LaneMetrics};
 use puller::Room;
 use refusals::{End, RefusedSince};
-pub use settings::{Contradiction, EngineSettings, Group, check};
+pub use settings::{Contradiction, EngineSettings, Group, check, contradictions};
 
 /// Writers of outcomes: one gathers while the other waits for the database.
 const COMPLETERS: usize = 2;

@@ -66,6 +66,44 @@ impl Group {
     pub(crate) fn held_items_max(&self) -> usize {
         self.concurrency_max.saturating_mul(2)
     }
+
+    /// What is wrong with its own bounds: the setting, and what would be right.
+    fn defects(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        if self.concurrency_max == 0 {
+            found.push(("concurrency_max", "must be at least 1".to_owned()));
+        }
+        if let Some(rate) = self.rate {
+            if rate.per_second == 0 {
+                let problem = "is 0, and nothing would ever be sent: use at least 1, leave it out for no limit, or stop the \
+                               rail with `symphony pause rail`";
+                found.push(("rate_per_second", problem.to_owned()));
+            }
+            if rate.burst == 0 {
+                found.push(("rate_burst", "must be at least 1".to_owned()));
+            }
+        }
+        found.extend(self.breaker.defects());
+        found
+    }
+}
+
+impl super::gate::BreakerSettings {
+    /// What is wrong with them: the setting, and what would be right.
+    pub fn defects(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        if self.failures_to_open == 0 {
+            found.push(("breaker_failures", "must be at least 1".to_owned()));
+        }
+        if self.open_for.is_zero() {
+            found.push(("breaker_open_ms", "must be at least 1".to_owned()));
+        }
+        if self.open_for_max < self.open_for {
+            let problem = "must not be shorter than breaker_open_ms, which it limits";
+            found.push(("breaker_open_max_ms", problem.to_owned()));
+        }
+        found
+    }
 }
 
 /// Two settings that cannot both be meant.
@@ -84,49 +122,51 @@ impl Contradiction {
     }
 }
 
-/// Refuse settings that contradict each other, before anything is claimed.
+/// Refuse settings that contradict each other, before anything is claimed: the first of [`contradictions`].
 pub fn check(settings: &EngineSettings, groups: &[Group]) -> Result<(), Contradiction> {
+    contradictions(settings, groups).into_iter().next().map_or(Ok(()), Err)
+}
+
+/// Everything that cannot be meant.
+pub fn contradictions(settings: &EngineSettings, groups: &[Group]) -> Vec<Contradiction> {
+    let mut found = Vec::new();
+    let mut refuse = |field: &str, problem: String| found.push(Contradiction::new(field, problem));
     let lease_seconds = settings.lease.as_secs();
-    if settings.lease.subsec_nanos() != 0
-        || lease_seconds == 0
-        || lease_seconds > limits::LEASE_SECONDS_MAX.unsigned_abs().into()
-    {
-        return Err(Contradiction::new(
+    let lease_is_right = settings.lease.subsec_nanos() == 0
+        && (1..=u64::from(limits::LEASE_SECONDS_MAX.unsigned_abs())).contains(&lease_seconds);
+    if !lease_is_right {
+        refuse(
             "worker.lease_seconds",
             format!("must be 1 to {} whole seconds", limits::LEASE_SECONDS_MAX),
-        ));
+        );
     }
-    if settings.batch_items_max == 0 || settings.batch_items_max > limits::BATCH_ITEMS_MAX {
-        return Err(Contradiction::new(
-            "worker.batch_items_max",
-            format!("must be 1 to {}", limits::BATCH_ITEMS_MAX),
-        ));
+    if !(1..=limits::BATCH_ITEMS_MAX).contains(&settings.batch_items_max) {
+        refuse("worker.batch_items_max", format!("must be 1 to {}", limits::BATCH_ITEMS_MAX));
     }
     if settings.held_items_max == 0 {
-        return Err(Contradiction::new("worker.held_items_max", "must be at least 1".to_owned()));
+        refuse("worker.held_items_max", "must be at least 1".to_owned());
     }
     for (field, (from, to)) in
         [("worker.poll_ms", settings.poll), ("worker.repair_ms", settings.repair)]
     {
         if from.is_zero() || to < from {
-            return Err(Contradiction::new(
-                field,
-                "must be two lengths of time, the shorter one first".to_owned(),
-            ));
+            refuse(field, "must be two lengths of time above 0, the shorter one first".to_owned());
         }
     }
+    if settings.refused_max.is_zero() {
+        let problem =
+            "must be at least 1: a grant that is missing for a moment would end the worker";
+        refuse("worker.refused_seconds_max", problem.to_owned());
+    }
     for group in groups {
-        if group.concurrency_max == 0 {
-            return Err(Contradiction::new(
-                &format!("{}.concurrency_max", group.section),
-                "must be at least 1".to_owned(),
-            ));
+        for (field, problem) in group.defects() {
+            refuse(&format!("{}.{field}", group.section), problem);
         }
         // A lease is renewed when a third of it is gone: what is left then must still fit a call.
         let usable = settings.lease.saturating_sub(super::holds::renew_after(settings.lease));
         let needed = group.call_limit + settings.lease_margin;
-        if needed > usable {
-            return Err(Contradiction::new(
+        if lease_is_right && needed > usable {
+            refuse(
                 "worker.lease_seconds",
                 format!(
                     "is {lease_seconds}, but a call of {} may take {} ms and {} ms of margin must stay: no item could \
@@ -136,17 +176,17 @@ pub fn check(settings: &EngineSettings, groups: &[Group]) -> Result<(), Contradi
                     settings.lease_margin.as_millis(),
                     (needed.as_secs() + 1).saturating_mul(3).div_ceil(2),
                 ),
-            ));
+            );
         }
     }
-    Ok(())
+    found
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::engine::gate::BreakerSettings;
+    use crate::engine::gate::{BreakerSettings, Rate, RateScope};
 
     fn group(call_seconds: u64) -> Group {
         Group {
@@ -212,5 +252,19 @@ mod tests {
         }
         let none = Group { concurrency_max: 0, ..group(30) };
         assert_eq!(check(&good, &[none]).unwrap_err().field, "rails.sepa.concurrency_max");
+        let never = Rate { per_second: 0, burst: 0, scope: RateScope::Process };
+        let wrong = Group { rate: Some(never), ..group(36) };
+        let found = contradictions(&EngineSettings { held_items_max: 0, ..good }, &[wrong]);
+        let fields: Vec<_> = found.iter().map(|one| one.field.as_str()).collect();
+        assert_eq!(
+            fields,
+            [
+                "worker.held_items_max",
+                "rails.sepa.rate_per_second",
+                "rails.sepa.rate_burst",
+                "worker.lease_seconds"
+            ],
+            "all at once"
+        );
     }
 }

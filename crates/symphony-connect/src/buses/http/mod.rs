@@ -36,10 +36,13 @@ use symphony::lanes::events::bus::{Bus, Message, Publication, Terms};
 use tokio::time::Instant;
 
 use super::webhook_signature::{ID_HEADER, SIGNATURE_HEADER, Secret, TIMESTAMP_HEADER, sign};
-use super::{BusSettingsError, Fate, TIMEOUT_MARGIN, again};
+use super::{Fate, TIMEOUT_MARGIN, again};
+use crate::address::AddressGuard;
 use crate::http_client::{
-    self, Body, Conditions, Endpoint, SettingsError, header_text, is_trace_context, variable,
+    self, Body, Conditions, Endpoint, SettingsError, TlsFiles, header_text, is_trace_context,
+    variable,
 };
+use crate::settings::Defects;
 
 pub use self::settings::{EndpointSettings, HttpBusSettings};
 
@@ -68,27 +71,22 @@ impl HttpBus {
     pub fn new(
         settings: &HttpBusSettings,
         environment: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, BusSettingsError> {
-        settings.check_consistency()?;
-        let refuse = |error: SettingsError| BusSettingsError(error.to_string());
+    ) -> Result<Self, SettingsError> {
+        let mut defects = Defects::default();
+        settings.check_consistency(&mut defects);
         let guard =
-            http_client::guard(settings.allow_private_addresses, &settings.allowed_networks)
-                .map_err(refuse)?;
-        let tls =
-            http_client::tls(settings.extra_root_certificates_file.as_deref()).map_err(refuse)?;
+            http_client::guard(settings.allow_private_addresses, &settings.allowed_networks);
+        let guard = defects.note(guard);
         let mut receivers = BTreeMap::new();
         for (name, endpoint) in &settings.endpoints {
-            let conditions = Conditions {
-                guard: guard.clone(),
-                tls: tls.clone(),
-                connect_timeout: Duration::from_millis(endpoint.connect_timeout()),
-                response_bytes_max: settings.response_bytes_max,
-                needs_body: false,
-            };
-            let receiver = Receiver::new(endpoint, &conditions, &environment)
-                .map_err(|error| BusSettingsError(format!("endpoints.{name}.{error}")))?;
-            receivers.insert(name.clone(), receiver);
+            let Some(guard) = &guard else { continue };
+            let receiver = Receiver::new(settings, endpoint, guard, &environment)
+                .map_err(|error| error.within(&format!("endpoints.{name}")));
+            if let Some(receiver) = defects.note(receiver) {
+                receivers.insert(name.clone(), receiver);
+            }
         }
+        defects.into_result()?;
         let slowest = receivers.values().map(|receiver| receiver.timeout).max();
         let terms = Terms {
             timeout: slowest.unwrap_or_default() + TIMEOUT_MARGIN,
@@ -112,22 +110,42 @@ impl Bus for HttpBus {
         };
         join_all(batch.iter().map(|message| receiver.tell(message))).await
     }
+
+    fn check_topic(&self, topic: &str) -> Result<(), String> {
+        if self.receivers.contains_key(topic) {
+            return Ok(());
+        }
+        let known: Vec<&str> = self.receivers.keys().map(String::as_str).collect();
+        Err(format!("is {topic}, which is no endpoint of the bus: it has {}", known.join(", ")))
+    }
 }
 
 impl Receiver {
     fn new(
+        bus: &HttpBusSettings,
         settings: &EndpointSettings,
-        conditions: &Conditions,
+        guard: &AddressGuard,
         environment: http_client::Environment<'_>,
     ) -> Result<Self, SettingsError> {
-        let secrets = variable("secret_env", &settings.secret_env, environment)?;
-        Ok(Self {
-            endpoint: Endpoint::new("url", &settings.url, conditions)?,
-            secrets: Secret::parse_list(&secrets).map_err(|error| {
-                SettingsError::new("secret_env", format!("names a variable whose value {error}"))
-            })?,
-            timeout: Duration::from_millis(settings.timeout_ms),
-        })
+        let mut defects = Defects::default();
+        let tls = defects.note(http_client::tls(TlsFiles {
+            extra_roots: bus.extra_root_certificates_file.as_deref(),
+            client_certificate: settings.client_certificate_file.as_deref(),
+            client_key: settings.client_key_file.as_deref(),
+        }));
+        let endpoint = tls.and_then(|tls| {
+            let conditions = Conditions {
+                guard: guard.clone(),
+                tls,
+                connect_timeout: Duration::from_millis(settings.connect_timeout()),
+                response_bytes_max: bus.response_bytes_max,
+                needs_body: false,
+            };
+            defects.note(Endpoint::new("url", &settings.url, &conditions))
+        });
+        let secrets = defects.note(secrets(settings, environment));
+        let (endpoint, secrets) = defects.finish(endpoint.zip(secrets))?;
+        Ok(Self { endpoint, secrets, timeout: Duration::from_millis(settings.timeout_ms) })
     }
 
     async fn tell(&self, message: &Message) -> Publication {
@@ -168,6 +186,20 @@ impl Receiver {
         }
         request
     }
+}
+
+fn secrets(
+    settings: &EndpointSettings,
+    environment: http_client::Environment<'_>,
+) -> Result<Vec<Secret>, SettingsError> {
+    if settings.secret_env.is_empty() {
+        let problem = "is missing: name the environment variable that holds the secret";
+        return Err(SettingsError::new("secret_env", problem));
+    }
+    let secrets = variable("secret_env", &settings.secret_env, environment)?;
+    Secret::parse_list(&secrets).map_err(|error| {
+        SettingsError::new("secret_env", format!("names a variable whose value {error}"))
+    })
 }
 
 /// Nothing of it may hold a secret.

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use crate::buses::BusSettingsError;
+use crate::settings::Defects;
 
 /// The longest a receiver may be waited for.
 pub const TIMEOUT_MS_MAX: u64 = 60_000;
@@ -57,6 +57,10 @@ pub struct EndpointSettings {
     pub timeout_ms: u64,
     /// The limit on resolving, connecting and the TLS handshake. Default 5,000, or `timeout_ms` if that is shorter.
     pub connect_timeout_ms: Option<u64>,
+    /// A PEM file with the certificate that proves to the receiver who we are, and those above it. Default: none.
+    pub client_certificate_file: Option<PathBuf>,
+    /// A PEM file with the key to it, without a passphrase.
+    pub client_key_file: Option<PathBuf>,
 }
 
 impl Default for HttpBusSettings {
@@ -79,6 +83,8 @@ impl Default for EndpointSettings {
             secret_env: String::new(),
             timeout_ms: 15_000,
             connect_timeout_ms: None,
+            client_certificate_file: None,
+            client_key_file: None,
         }
     }
 }
@@ -96,63 +102,42 @@ impl fmt::Debug for EndpointSettings {
 
 impl HttpBusSettings {
     /// What can be seen wrong without resolving, reading files or asking the environment.
-    pub(super) fn check_consistency(&self) -> Result<(), BusSettingsError> {
+    pub(super) fn check_consistency(&self, defects: &mut Defects) {
         if self.endpoints.is_empty() {
             let problem =
                 "is empty: add a section such as endpoints.billing with url and secret_env";
-            return Err(refuse("endpoints", problem));
+            defects.add("endpoints", problem);
         }
-        for (field, value, most) in [
-            ("batch_max", self.batch_max, BATCH_MAX),
-            ("response_bytes_max", self.response_bytes_max, RESPONSE_BYTES_MAX),
-        ] {
-            if !(1..=most).contains(&value) {
-                return Err(refuse(field, format!("must be 1 to {most}")));
-            }
-        }
+        defects.within("batch_max", self.batch_max, 1, BATCH_MAX);
+        defects.within("response_bytes_max", self.response_bytes_max, 1, RESPONSE_BYTES_MAX);
         for (name, endpoint) in &self.endpoints {
             let is_name = (1..=NAME_BYTES_MAX).contains(&name.len())
                 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b));
             if !is_name {
                 let problem =
                     "has a name that is no topic: letters, digits, - _ and ., at most 64 of them";
-                return Err(refuse("endpoints", problem));
+                defects.add("endpoints", problem);
             }
-            endpoint.check(name)?;
+            endpoint.check(name, defects);
         }
-        Ok(())
     }
 }
 
 impl EndpointSettings {
-    fn check(&self, name: &str) -> Result<(), BusSettingsError> {
-        let refuse = |field: &str, problem: String| {
-            Err(refuse(&format!("endpoints.{name}.{field}"), problem))
-        };
-        for (field, value) in
-            [("timeout_ms", self.timeout_ms), ("connect_timeout_ms", self.connect_timeout())]
-        {
-            if !(1..=TIMEOUT_MS_MAX).contains(&value) {
-                return refuse(field, format!("must be 1 to {TIMEOUT_MS_MAX}"));
-            }
+    fn check(&self, name: &str, defects: &mut Defects) {
+        let field = |field: &str| format!("endpoints.{name}.{field}");
+        defects.within(field("timeout_ms"), self.timeout_ms, 1, TIMEOUT_MS_MAX);
+        if let Some(value) = self.connect_timeout_ms {
+            defects.within(field("connect_timeout_ms"), value, 1, TIMEOUT_MS_MAX);
         }
         if self.connect_timeout() > self.timeout_ms {
             let problem = "must not be longer than timeout_ms, of which it is a part";
-            return refuse("connect_timeout_ms", problem.to_owned());
+            defects.add(field("connect_timeout_ms"), problem);
         }
-        if self.secret_env.is_empty() {
-            let problem = "is missing: name the environment variable that holds the secret";
-            return refuse("secret_env", problem.to_owned());
-        }
-        Ok(())
     }
 
     /// `connect_timeout_ms`, or its default.
     pub(super) fn connect_timeout(&self) -> u64 {
         self.connect_timeout_ms.unwrap_or_else(|| self.timeout_ms.min(CONNECT_TIMEOUT_MS))
     }
-}
-
-fn refuse(field: &str, problem: impl fmt::Display) -> BusSettingsError {
-    BusSettingsError(format!("{field} {problem}"))
 }

@@ -4,6 +4,7 @@
 //! failed, and another worker may have gone on meanwhile; so a connection in doubt is dropped with all it holds, and
 //! the next publish makes a new one.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,11 +14,15 @@ use async_nats::{Client, ConnectErrorKind, ConnectOptions, ServerAddr, jetstream
 use tokio::sync::Mutex;
 
 use super::NatsSettings;
-use crate::buses::{BusSettingsError, limits};
+use crate::buses::{SettingsError, in_short, limits};
+use crate::http_client::{self, TlsFiles, variable};
+use crate::settings::Defects;
 
 /// How to connect, and the connection there is.
 pub struct NatsConnector {
     servers: Vec<ServerAddr>,
+    /// Host and port of each, for people.
+    place: String,
     credentials_file: Option<String>,
     token: Option<String>,
     ca_file: Option<String>,
@@ -54,33 +59,31 @@ impl NatsConnector {
     pub fn new(
         settings: &NatsSettings,
         environment: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, BusSettingsError> {
-        let refuse = |problem: &str| BusSettingsError(problem.to_owned());
-        let servers: Vec<ServerAddr> = settings
-            .url
-            .split(',')
-            .map(|url| url.trim().parse())
-            .collect::<Result<_, _>>()
-            .map_err(|_| refuse("url must be such as \"nats://127.0.0.1:4222\""))?;
-        if settings.url.trim().is_empty() {
-            return Err(refuse("url is missing: set it to such as \"nats://127.0.0.1:4222\""));
-        }
-        if servers.iter().any(ServerAddr::has_user_pass) {
-            return Err(refuse("url must not hold a password: use token_env or credentials_file"));
-        }
-        let token = match &settings.token_env {
-            None => None,
-            Some(name) => {
-                Some(environment(name).filter(|token| !token.is_empty()).ok_or_else(|| {
-                    BusSettingsError(format!("token_env: {name} is not set in the environment"))
-                })?)
+    ) -> Result<Self, SettingsError> {
+        let mut defects = Defects::default();
+        let servers = defects.note(servers(&settings.url));
+        let token = defects.note(match &settings.token_env {
+            None => Ok(None),
+            Some(name) => variable("token_env", name, &environment).map(Some),
+        });
+        let files =
+            [("ca_file", &settings.ca_file), ("credentials_file", &settings.credentials_file)];
+        for (field, file) in files {
+            if let Some(file) = file {
+                defects.note(readable(field, file));
             }
-        };
-        let client_files = match (&settings.client_certificate_file, &settings.client_key_file) {
-            (None, None) => None,
-            (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
-            _ => return Err(refuse("client_certificate_file and client_key_file go together")),
-        };
+        }
+        // The client reads them itself, at each connection; what is wrong with them is said now.
+        defects.note(http_client::tls(TlsFiles {
+            extra_roots: None,
+            client_certificate: settings.client_certificate_file.as_deref().map(Path::new),
+            client_key: settings.client_key_file.as_deref().map(Path::new),
+        }));
+        let limits = defects.note(limits(settings.connect_timeout_ms, settings.timeout_ms));
+        let ((servers, token), (connect_timeout, answer_timeout)) =
+            defects.finish(servers.zip(token).zip(limits))?;
+        let client_files =
+            settings.client_certificate_file.clone().zip(settings.client_key_file.clone());
         let here = |server: &ServerAddr| {
             server.host() == "localhost"
                 || server
@@ -92,10 +95,10 @@ impl NatsConnector {
         let wants_tls = servers.iter().any(ServerAddr::tls_required)
             || settings.ca_file.is_some()
             || client_files.is_some();
-        let (connect_timeout, answer_timeout) =
-            limits(settings.connect_timeout_ms, settings.timeout_ms)?;
+        let names = servers.iter().map(|server| format!("{}:{}", server.host(), server.port()));
         Ok(Self {
             require_tls: wants_tls || !(settings.allow_plain_text || servers.iter().all(here)),
+            place: names.collect::<Vec<_>>().join(", "),
             servers,
             credentials_file: settings.credentials_file.clone(),
             token,
@@ -105,6 +108,11 @@ impl NatsConnector {
             answer_timeout,
             current: Mutex::new(None),
         })
+    }
+
+    /// The limit on one call, connecting included.
+    pub(crate) fn answer_timeout(&self) -> Duration {
+        self.answer_timeout
     }
 
     /// The present one, or a new one; within the connect timeout, whoever else waits for it.
@@ -123,7 +131,10 @@ impl NatsConnector {
         };
         tokio::time::timeout(self.connect_timeout, connection).await.unwrap_or_else(|_| {
             Err(NoConnection {
-                message: "no connection to NATS could be made in time".to_owned(),
+                message: format!(
+                    "no connection to NATS at {} within connect_timeout_ms",
+                    self.place
+                ),
                 not_authorized: false,
             })
         })
@@ -171,11 +182,55 @@ impl NatsConnector {
                 ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation
             );
             NoConnection {
-                message: format!("no connection to NATS: {}", error.kind()),
+                message: format!(
+                    "no connection to NATS at {}: {}",
+                    self.place,
+                    in_short(&reasons(&error))
+                ),
                 not_authorized,
             }
         })?;
         let jetstream = ContextBuilder::new().timeout(self.answer_timeout).build(client.clone());
         Ok(Connection { client, jetstream })
     }
+}
+
+fn servers(url: &str) -> Result<Vec<ServerAddr>, SettingsError> {
+    let refuse = |problem: &str| SettingsError::new("url", problem);
+    if url.trim().is_empty() {
+        return Err(refuse("is missing: set it to such as \"nats://127.0.0.1:4222\""));
+    }
+    let servers: Vec<ServerAddr> = url
+        .split(',')
+        .map(|url| url.trim().parse())
+        .collect::<Result<_, _>>()
+        .map_err(|_| refuse("must be such as \"nats://127.0.0.1:4222\""))?;
+    if servers.iter().any(ServerAddr::has_user_pass) {
+        return Err(refuse("must not hold a password: use token_env or credentials_file"));
+    }
+    Ok(servers)
+}
+
+fn readable(field: &'static str, file: &str) -> Result<(), SettingsError> {
+    match field {
+        "ca_file" => http_client::certificates(field, Path::new(file)).map(drop),
+        _ => std::fs::File::open(file).map(drop).map_err(|error| {
+            let problem = format!("is {file}, which cannot be read: {error}");
+            SettingsError::new(field, problem)
+        }),
+    }
+}
+
+/// The error with what is behind it: the client's own words are only its kind.
+fn reasons(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(behind) = source {
+        let more = behind.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = behind.source();
+    }
+    text
 }

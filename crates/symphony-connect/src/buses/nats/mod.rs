@@ -21,7 +21,8 @@ use serde::Deserialize;
 use symphony::lanes::events::bus::{Bus, Message, Publication, Terms};
 use tokio::time::Instant;
 
-use super::{BusSettingsError, Fate, TIMEOUT_MARGIN, again, in_short, limits, refused};
+use super::{Fate, SettingsError, TIMEOUT_MARGIN, again, in_short, refused};
+use crate::settings::Defects;
 
 use connection::Connection;
 pub use connection::NatsConnector;
@@ -89,15 +90,18 @@ impl NatsBus {
     pub fn new(
         settings: &NatsSettings,
         environment: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, BusSettingsError> {
-        let (_, timeout) = limits(settings.connect_timeout_ms, settings.timeout_ms)?;
+    ) -> Result<Self, SettingsError> {
+        let mut defects = Defects::default();
+        let subjects = defects.note(Subjects::new(settings.subject_prefix.as_deref()));
+        let connector = defects.note(NatsConnector::new(settings, environment));
+        let (subjects, connector) = defects.finish(subjects.zip(connector))?;
+        let timeout = connector.answer_timeout();
         let terms = Terms {
             timeout: timeout + TIMEOUT_MARGIN,
             batch_max: BATCH_MAX,
             dedup_window: Duration::from_secs(settings.duplicate_window_seconds),
         };
-        let subjects = Subjects::new(settings.subject_prefix.as_deref())?;
-        Ok(Self { connector: NatsConnector::new(settings, environment)?, subjects, timeout, terms })
+        Ok(Self { connector, subjects, timeout, terms })
     }
 
     async fn publish_one(
@@ -154,6 +158,14 @@ impl Bus for NatsBus {
             self.connector.discard(&connection).await;
         }
         answers
+    }
+
+    fn check_topic(&self, topic: &str) -> Result<(), String> {
+        if is_stream_name(topic) {
+            Ok(())
+        } else {
+            Err(format!("is {topic}, which cannot be a stream's name: letters, digits, - and _"))
+        }
     }
 }
 
@@ -232,13 +244,11 @@ pub(crate) struct Subjects {
 }
 
 impl Subjects {
-    pub(crate) fn new(prefix: Option<&str>) -> Result<Self, BusSettingsError> {
+    pub(crate) fn new(prefix: Option<&str>) -> Result<Self, SettingsError> {
         let prefix = prefix.unwrap_or_default();
         if !prefix.is_empty() && !is_subject(prefix) {
-            return Err(BusSettingsError(
-                "subject_prefix must be words of letters, digits, - and _ with dots between"
-                    .to_owned(),
-            ));
+            let problem = "must be words of letters, digits, - and _ with dots between";
+            return Err(SettingsError::new("subject_prefix", problem));
         }
         Ok(Self { prefix: prefix.to_owned() })
     }

@@ -18,7 +18,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::BusSettingsError;
+use super::SettingsError;
+use crate::settings::Defects;
 
 pub use nats::set_up_nats;
 #[cfg(feature = "aws")]
@@ -95,48 +96,51 @@ mod defaults {
 
 impl SetupSettings {
     /// What no kind of bus takes.
-    pub(crate) fn check(&self) -> Result<(), BusSettingsError> {
-        let refuse = |problem: String| Err(BusSettingsError(problem));
+    pub fn check(&self) -> Result<(), SettingsError> {
+        let mut defects = Defects::default();
         let topics: BTreeSet<_> = self.topics.iter().map(|topic| topic.name.as_str()).collect();
         if topics.len() != self.topics.len() {
-            return refuse("setup.topics: a name is there twice".to_owned());
+            defects.add("setup.topics", "has a name twice");
+        }
+        for topic in self.topics.iter().filter(|topic| topic.retention_days == 0) {
+            let problem =
+                format!("keeps {} for 0 days: retention_days must be at least 1", topic.name);
+            defects.add("setup.topics", problem);
+        }
+        for topic in self.topics.iter().filter(|topic| !(1..=5).contains(&topic.replicas)) {
+            let problem = format!("has {} replicas of {}: 1 to 5", topic.replicas, topic.name);
+            defects.add("setup.topics", problem);
         }
         let mut names = BTreeSet::new();
         for consumer in &self.consumers {
             let name = &consumer.name;
+            let mut refuse =
+                |problem: &str| defects.add("setup.consumers", format!("{name}: {problem}"));
             let well_formed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
             // A queue's name has 80 characters, and ours add "-dead.fifo".
             if name.is_empty() || name.len() > 70 || !name.bytes().all(well_formed) {
-                return refuse(
-                    "setup.consumers: a name must be 1 to 70 letters, digits, - and _".to_owned(),
-                );
+                refuse("a name must be 1 to 70 letters, digits, - and _");
             }
             if !names.insert(name) {
-                return refuse(format!("setup.consumers: {name} is there twice"));
+                refuse("the name is there twice");
             }
             if !topics.contains(consumer.topic.as_str()) {
-                return refuse(format!(
-                    "setup.consumers: {name} reads {}, which is not in setup.topics",
-                    consumer.topic
-                ));
+                refuse(&format!("reads {}, which is not in setup.topics", consumer.topic));
             }
             if !(1..=43_200).contains(&consumer.visibility_timeout_seconds) {
-                return refuse(format!(
-                    "setup.consumers: {name}: visibility_timeout_seconds must be between 1 and 43200"
-                ));
+                refuse("visibility_timeout_seconds must be between 1 and 43200");
             }
-            if !(1..=1_000).contains(&consumer.receives_max) || consumer.in_flight_max == 0 {
-                return refuse(format!(
-                    "setup.consumers: {name}: receives_max must be between 1 and 1000, in_flight_max at least 1"
-                ));
+            if !(1..=1_000).contains(&consumer.receives_max) {
+                refuse("receives_max must be between 1 and 1000");
+            }
+            if consumer.in_flight_max == 0 {
+                refuse("in_flight_max must be at least 1");
             }
             if !consumer.types.iter().all(|pattern| is_pattern(pattern)) {
-                return refuse(format!(
-                    "setup.consumers: {name}: a type is such as events.transfers.submitted or events.transfers.*"
-                ));
+                refuse("a type is such as events.transfers.submitted or events.transfers.*");
             }
         }
-        Ok(())
+        defects.into_result()
     }
 }
 
@@ -198,8 +202,8 @@ pub struct Policy {
 #[error("{0}")]
 pub struct SetupError(pub(crate) String);
 
-impl From<BusSettingsError> for SetupError {
-    fn from(error: BusSettingsError) -> Self {
+impl From<SettingsError> for SetupError {
+    fn from(error: SettingsError) -> Self {
         Self(error.to_string())
     }
 }

@@ -18,8 +18,9 @@ use futures_util::future::join_all;
 use serde::Deserialize;
 use symphony::lanes::events::bus::{Bus, Message, Publication, Terms};
 
-use super::{BusSettingsError, Fate, TIMEOUT_MARGIN, again, limits, refused};
+use super::{Fate, SettingsError, TIMEOUT_MARGIN, again, limits, refused};
 use crate::aws::{Aws, AwsSettings};
+use crate::settings::Defects;
 use entry::{Entry, SIZE_MAX};
 
 pub use entry::group_id;
@@ -70,7 +71,7 @@ impl SnsSettings {
         }
     }
 
-    pub(crate) fn limits(&self) -> Result<(Duration, Duration), BusSettingsError> {
+    pub(crate) fn limits(&self) -> Result<(Duration, Duration), SettingsError> {
         limits(self.connect_timeout_ms, self.timeout_ms)
     }
 }
@@ -88,11 +89,14 @@ impl SnsBus {
     pub fn new(
         settings: &SnsSettings,
         environment: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, BusSettingsError> {
-        let aws = Aws::new(&settings.aws(), environment)
-            .map_err(|error| BusSettingsError(error.to_string()))?;
-        let arns = Arns::new(&aws, settings.account_id.as_deref())?;
-        let (connect, call) = settings.limits()?;
+    ) -> Result<Self, SettingsError> {
+        let mut defects = Defects::default();
+        let arns = defects.note(Aws::new(&settings.aws(), environment)).and_then(|aws| {
+            let arns = defects.note(Arns::new(&aws, settings.account_id.as_deref()))?;
+            Some((aws, arns))
+        });
+        let limits = defects.note(settings.limits());
+        let ((aws, arns), (connect, call)) = defects.finish(arns.zip(limits))?;
         let terms = Terms {
             timeout: call + TIMEOUT_MARGIN,
             batch_max: BATCH_MAX,
@@ -142,6 +146,7 @@ impl Bus for SnsBus {
         let arn = match self.arns.topic(topic) {
             Ok(arn) => arn,
             Err(problem) => {
+                let problem = format!("the route's topic {problem}");
                 return vec![again("NO_SUCH_TOPIC", problem, Fate::NotTaken); batch.len()];
             }
         };
@@ -159,6 +164,10 @@ impl Bus for SnsBus {
                 answers.next().unwrap_or_else(reading::unanswered)
             })
             .collect()
+    }
+
+    fn check_topic(&self, topic: &str) -> Result<(), String> {
+        self.arns.topic(topic).map(drop)
     }
 }
 
@@ -189,9 +198,9 @@ pub(crate) struct Arns {
 }
 
 impl Arns {
-    pub(crate) fn new(aws: &Aws, account: Option<&str>) -> Result<Self, BusSettingsError> {
+    pub(crate) fn new(aws: &Aws, account: Option<&str>) -> Result<Self, SettingsError> {
         if account.is_some_and(|id| id.len() != 12 || !id.bytes().all(|b| b.is_ascii_digit())) {
-            return Err(BusSettingsError("account_id must be 12 digits".to_owned()));
+            return Err(SettingsError::new("account_id", "must be 12 digits"));
         }
         Ok(Self {
             partition: aws.partition(),
@@ -204,7 +213,7 @@ impl Arns {
     pub(crate) fn topic(&self, topic: &str) -> Result<String, String> {
         if topic.strip_suffix(".fifo").is_none_or(str::is_empty) {
             return Err(format!(
-                "topic {topic} is not a FIFO topic: its name must end in .fifo, only those keep order"
+                "is {topic}, which is no FIFO topic: its name must end in .fifo, only those keep order"
             ));
         }
         if topic.starts_with("arn:") {
@@ -212,7 +221,7 @@ impl Arns {
         }
         let Some(account) = &self.account else {
             return Err(format!(
-                "topic {topic} is a name: set account_id of the bus, or give the topic's ARN"
+                "is {topic}, a name: set account_id of the bus, or give the topic's ARN"
             ));
         };
         Ok(format!("arn:{}:sns:{}:{account}:{topic}", self.partition, self.region))

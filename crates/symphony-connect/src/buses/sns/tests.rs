@@ -18,7 +18,7 @@ fn message(bytes: usize) -> Message {
     }
 }
 
-fn arns(account: Option<&str>) -> Result<Arns, BusSettingsError> {
+fn arns(account: Option<&str>) -> Result<Arns, SettingsError> {
     let settings = AwsSettings { region: Some("cn-north-1".to_owned()), ..AwsSettings::default() };
     Arns::new(&Aws::new(&settings, |_| None).unwrap(), account)
 }

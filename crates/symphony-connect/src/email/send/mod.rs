@@ -17,17 +17,21 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use self::dialogue::{Dialogue, Progress, Trouble};
 use super::SettingsError;
 use crate::address::ADDRESSES_TRIED_MAX;
-use crate::http_client::{tls, variable};
+use crate::http_client::{Environment, TlsFiles, tls, variable};
+use crate::settings::Defects;
 
 /// Recipients of one message.
 pub const RECIPIENTS_MAX: usize = 50;
+/// The longest a relay may be waited for.
+const TIMEOUT_MS_MAX: u64 = 600_000;
+const CONNECT_TIMEOUT_MS: u64 = 5_000;
 
 /// A relay, as configuration writes it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -47,10 +51,16 @@ pub struct SmtpSenderSettings {
     pub hello: String,
     /// For everything, from resolving the name to the relay's last word. Default 30,000.
     pub timeout_ms: u64,
+    /// The limit on resolving, connecting and the TLS handshake. Default 5,000, or `timeout_ms` if that is shorter.
+    pub connect_timeout_ms: Option<u64>,
     /// The largest message, as it is sent. Default 1 MiB.
     pub message_bytes_max: usize,
     /// Certificate authorities besides the public ones, as PEM.
     pub extra_root_certificates_file: Option<PathBuf>,
+    /// The certificate that proves to the relay who we are, and those above it, as PEM. Default: none.
+    pub client_certificate_file: Option<PathBuf>,
+    /// The key to it as PEM, without a passphrase.
+    pub client_key_file: Option<PathBuf>,
 }
 
 /// How the way to the relay is protected.
@@ -118,6 +128,7 @@ pub struct SmtpSender {
     login: Option<Login>,
     hello: String,
     timeout: Duration,
+    connect_timeout: Duration,
     message_bytes_max: usize,
     tls: TlsConnector,
     server: ServerName<'static>,
@@ -138,8 +149,40 @@ impl Default for SmtpSenderSettings {
             password_env: None,
             hello: "localhost".to_owned(),
             timeout_ms: 30_000,
+            connect_timeout_ms: None,
             message_bytes_max: 1 << 20,
             extra_root_certificates_file: None,
+            client_certificate_file: None,
+            client_key_file: None,
+        }
+    }
+}
+
+impl SmtpSenderSettings {
+    /// `connect_timeout_ms`, or its default.
+    fn connect_timeout(&self) -> u64 {
+        self.connect_timeout_ms.unwrap_or_else(|| self.timeout_ms.min(CONNECT_TIMEOUT_MS))
+    }
+}
+
+fn login(
+    settings: &SmtpSenderSettings,
+    environment: Environment<'_>,
+) -> Result<Option<Login>, SettingsError> {
+    let refuse = |field, problem: &str| Err(SettingsError::new(field, problem));
+    match (&settings.user, &settings.password_env) {
+        (None, None) => Ok(None),
+        (Some(_), None) => refuse("password_env", "is missing: user needs a password"),
+        (None, Some(_)) => refuse("user", "is missing: whose is the password?"),
+        (Some(_), Some(_)) if settings.security == Security::Plain => {
+            refuse("security", "must be starttls or tls: a password is sent")
+        }
+        (Some(user), Some(name)) => {
+            let password = variable("password_env", name, environment)?;
+            if user.contains('\0') || password.contains('\0') {
+                return refuse("user", "and its password must not contain NUL");
+            }
+            Ok(Some(Login { user: user.clone(), password }))
         }
     }
 }
@@ -160,38 +203,37 @@ impl SmtpSender {
         settings: &SmtpSenderSettings,
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, SettingsError> {
-        let refuse = |field, problem: &str| Err(SettingsError::new(field, problem));
-        let Ok(server) = ServerName::try_from(settings.host.clone()) else {
-            return refuse("host", "must be a host name such as smtp.example.com");
-        };
+        let mut defects = Defects::default();
+        let server = ServerName::try_from(settings.host.clone()).map_err(|_| {
+            SettingsError::new("host", "must be a host name such as smtp.example.com")
+        });
+        let server = defects.note(server);
         if settings.port == 0 {
-            return refuse("port", "must not be 0: 587 for starttls, 465 for tls");
+            defects.add("port", "must not be 0: 587 for starttls, 465 for tls");
         }
         let is_name = |b: u8| b.is_ascii_alphanumeric() || b"-._[]:".contains(&b);
         if !(1..=253).contains(&settings.hello.len()) || !settings.hello.bytes().all(is_name) {
-            return refuse("hello", "must be this machine's name, such as app.example.com");
+            defects.add("hello", "must be this machine's name, such as app.example.com");
         }
-        if !(1..=600_000).contains(&settings.timeout_ms) {
-            return refuse("timeout_ms", "must be between 1 and 600000");
+        defects.within("timeout_ms", settings.timeout_ms, 1, TIMEOUT_MS_MAX);
+        if let Some(value) = settings.connect_timeout_ms {
+            defects.within("connect_timeout_ms", value, 1, TIMEOUT_MS_MAX);
         }
-        if !(1_024..=64 << 20).contains(&settings.message_bytes_max) {
-            return refuse("message_bytes_max", "must be between 1024 and 67108864");
+        if settings.connect_timeout() > settings.timeout_ms {
+            let problem = "must not be longer than timeout_ms, of which it is a part";
+            defects.add("connect_timeout_ms", problem);
         }
-        let login = match (&settings.user, &settings.password_env) {
-            (None, None) => None,
-            (Some(_), None) => return refuse("password_env", "is missing: user needs a password"),
-            (None, Some(_)) => return refuse("user", "is missing: whose is the password?"),
-            (Some(_), Some(_)) if settings.security == Security::Plain => {
-                return refuse("security", "must be starttls or tls: a password is sent");
-            }
-            (Some(user), Some(name)) => {
-                let password = variable("password_env", name, &environment)?;
-                if user.contains('\0') || password.contains('\0') {
-                    return refuse("user", "and its password must not contain NUL");
-                }
-                Some(Login { user: user.clone(), password })
-            }
-        };
+        defects.within("message_bytes_max", settings.message_bytes_max, 1_024, 64 << 20);
+        let login = defects.note(login(settings, &environment));
+        if settings.security == Security::Plain && settings.client_certificate_file.is_some() {
+            defects.add("security", "must be starttls or tls: a certificate is shown within TLS");
+        }
+        let tls = defects.note(tls(TlsFiles {
+            extra_roots: settings.extra_root_certificates_file.as_deref(),
+            client_certificate: settings.client_certificate_file.as_deref(),
+            client_key: settings.client_key_file.as_deref(),
+        }));
+        let ((server, login), tls) = defects.finish(server.zip(login).zip(tls))?;
         Ok(Self {
             host: settings.host.clone(),
             port: settings.port,
@@ -199,8 +241,9 @@ impl SmtpSender {
             login,
             hello: settings.hello.clone(),
             timeout: Duration::from_millis(settings.timeout_ms),
+            connect_timeout: Duration::from_millis(settings.connect_timeout()),
             message_bytes_max: settings.message_bytes_max,
-            tls: tls(settings.extra_root_certificates_file.as_deref())?,
+            tls,
             server,
         })
     }
@@ -278,22 +321,38 @@ impl SmtpSender {
         &self,
         stream: TcpStream,
     ) -> Result<tokio_rustls::client::TlsStream<TcpStream>, Trouble> {
-        let encrypted = self.tls.connect(self.server.clone(), stream).await;
-        encrypted.map_err(|error| Trouble::Broken(format!("TLS handshake: {error}")))
+        let encrypting = self.tls.connect(self.server.clone(), stream);
+        let place = self.place();
+        match timeout(self.connect_timeout, encrypting).await {
+            Ok(encrypted) => encrypted
+                .map_err(|error| Trouble::Broken(format!("TLS handshake with {place}: {error}"))),
+            Err(_elapsed) => Err(Trouble::Broken(format!(
+                "the relay {place} did not finish the TLS handshake within connect_timeout_ms"
+            ))),
+        }
+    }
+
+    /// For people.
+    fn place(&self) -> String {
+        format!("{}:{}", self.host, self.port)
     }
 
     async fn connect(&self, deadline: Instant) -> Result<TcpStream, Trouble> {
-        let broken = |problem: &str| Trouble::Broken(problem.to_owned());
-        let found = tokio::net::lookup_host((self.host.as_str(), self.port))
-            .await
-            .map_err(|_| broken("the relay's name could not be resolved"))?;
+        let place = self.place();
+        let broken = |problem: &str| Trouble::Broken(format!("the relay {place} {problem}"));
+        let deadline = deadline.min(Instant::now() + self.connect_timeout);
+        let looking_up = tokio::net::lookup_host((self.host.as_str(), self.port));
+        let found = match timeout_at(deadline, looking_up).await {
+            Ok(found) => found.map_err(|_| broken("has a name that could not be resolved"))?,
+            Err(_elapsed) => return Err(broken("was not resolved within connect_timeout_ms")),
+        };
         let is_allowed =
             |address: &SocketAddr| self.security != Security::Plain || address.ip().is_loopback();
         let addresses: Vec<SocketAddr> = found.filter(is_allowed).collect();
         if addresses.is_empty() {
-            return Err(broken("the relay is another machine: security must be starttls or tls"));
+            return Err(broken("is another machine: security must be starttls or tls"));
         }
-        let mut trouble = broken("the relay has no address");
+        let mut trouble = broken("has no address");
         for (tried, address) in addresses.iter().take(ADDRESSES_TRIED_MAX).enumerate() {
             // Each gets its share of the time, so that one that swallows packets does not hide the others.
             let left = u32::try_from(addresses.len().saturating_sub(tried)).unwrap_or(1).max(1);
@@ -303,13 +362,13 @@ impl SmtpSender {
                     // What is given up is given up: the kernel must not go on delivering it afterwards.
                     return match stream.set_nodelay(true).and_then(|()| stream.set_zero_linger()) {
                         Ok(()) => Ok(stream),
-                        Err(error) => Err(Trouble::Broken(format!("connecting: {}", error.kind()))),
+                        Err(error) => Err(broken(&format!("cannot be reached: {}", error.kind()))),
                     };
                 }
                 Ok(Err(error)) => {
-                    trouble = Trouble::Broken(format!("connecting: {}", error.kind()));
+                    trouble = broken(&format!("cannot be reached: {}", error.kind()));
                 }
-                Err(_elapsed) => trouble = broken("the relay does not answer"),
+                Err(_elapsed) => trouble = broken("did not answer within connect_timeout_ms"),
             }
         }
         Err(trouble)

@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::SettingsError;
+use crate::settings::Defects;
 
 /// Takes the mail that arrives.
 #[async_trait]
@@ -138,13 +139,13 @@ impl Default for SmtpListenerSettings {
 impl SmtpListenerSettings {
     /// What is wrong with them, if anything.
     pub fn check(&self) -> Result<(), SettingsError> {
+        let mut defects = Defects::default();
         let is_name = |b: u8| b.is_ascii_alphanumeric() || b"-._[]:".contains(&b);
         if self.hostname.is_empty()
             || self.hostname.len() > 253
             || !self.hostname.bytes().all(is_name)
         {
-            let problem = "must be a host name such as mail.example.com";
-            return Err(SettingsError::new("hostname", problem));
+            defects.add("hostname", "must be a host name such as mail.example.com");
         }
         for (field, value, least, most) in [
             ("message_bytes_max", self.message_bytes_max as u64, 1 << 10, 64 << 20),
@@ -158,12 +159,9 @@ impl SmtpListenerSettings {
             ("deliver_timeout_ms", self.deliver_timeout_ms, 1, 600_000),
             ("stop_timeout_ms", self.stop_timeout_ms, 0, 600_000),
         ] {
-            if !(least..=most).contains(&value) {
-                let problem = format!("must be between {least} and {most}");
-                return Err(SettingsError::new(field, problem));
-            }
+            defects.within(field, value, least, most);
         }
-        Ok(())
+        defects.into_result()
     }
 }
 

@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
-use crate::executors::output::{OutputLimits, require};
-use crate::http_client::SettingsError;
+use crate::executors::output::OutputLimits;
+use crate::settings::{Defects, SettingsError};
 
 /// The limits of every run, and how many runs there are at once.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -37,12 +37,16 @@ impl Default for ScriptSettings {
 }
 
 impl ScriptSettings {
-    pub(super) fn check(&self) -> Result<(), SettingsError> {
+    /// What is wrong with them, if anything.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        let mut defects = Defects::default();
         // Less does not hold the engine's own objects and the host API.
-        require("memory_max_bytes", self.memory_max_bytes, 1 << 20, 1 << 30)?;
-        require("stack_max_bytes", self.stack_max_bytes, 64 << 10, 8 << 20)?;
-        require("concurrency_max", self.concurrency_max, 1, 1_000)?;
-        require("concurrency_max_per_app", self.concurrency_max_per_app, 1, self.concurrency_max)?;
-        self.output.check()
+        defects.within("memory_max_bytes", self.memory_max_bytes, 1 << 20, 1 << 30);
+        defects.within("stack_max_bytes", self.stack_max_bytes, 64 << 10, 8 << 20);
+        defects.within("concurrency_max", self.concurrency_max, 1, 1_000);
+        let most = self.concurrency_max.clamp(1, 1_000);
+        defects.within("concurrency_max_per_app", self.concurrency_max_per_app, 1, most);
+        defects.note(self.output.check().map_err(|error| error.within("output")));
+        defects.into_result()
     }
 }

@@ -10,7 +10,9 @@ use symphony::money::DestinationRule;
 
 use crate::rails::taxonomy::Preset;
 
-pub use crate::http_client::SettingsError;
+use crate::settings::Defects;
+
+pub use crate::settings::SettingsError;
 
 /// The longest a provider may be waited for.
 pub const TIMEOUT_MS_MAX: u64 = 600_000;
@@ -81,6 +83,10 @@ pub struct HttpRailSettings {
     pub allowed_networks: Vec<String>,
     /// A PEM file with certificate authorities to trust besides the public ones.
     pub extra_root_certificates_file: Option<PathBuf>,
+    /// A PEM file with the certificate that proves to the provider who we are, and those above it. Default: none.
+    pub client_certificate_file: Option<PathBuf>,
+    /// A PEM file with the key to it, without a passphrase.
+    pub client_key_file: Option<PathBuf>,
 }
 
 /// What "not found" is worth.
@@ -122,6 +128,8 @@ impl Default for HttpRailSettings {
             allow_private_addresses: false,
             allowed_networks: Vec::new(),
             extra_root_certificates_file: None,
+            client_certificate_file: None,
+            client_key_file: None,
         }
     }
 }
@@ -141,38 +149,31 @@ impl fmt::Debug for HttpRailSettings {
 
 impl HttpRailSettings {
     /// What can be seen wrong without resolving, reading files or asking the environment.
-    pub(super) fn check_consistency(&self) -> Result<(), SettingsError> {
-        let refuse = |field, problem: &str| Err(SettingsError::new(field, problem));
-        for (field, value) in [
-            ("timeout_ms", self.timeout_ms),
-            ("inquiry_timeout_ms", self.inquiry_timeout_ms),
-            ("connect_timeout_ms", self.connect_timeout()),
-        ] {
-            if !(1..=TIMEOUT_MS_MAX).contains(&value) {
-                return Err(SettingsError::new(field, format!("must be 1 to {TIMEOUT_MS_MAX}")));
-            }
+    pub(super) fn check_consistency(&self, defects: &mut Defects) {
+        for (field, value) in
+            [("timeout_ms", self.timeout_ms), ("inquiry_timeout_ms", self.inquiry_timeout_ms)]
+        {
+            defects.within(field, value, 1, TIMEOUT_MS_MAX);
         }
-        if !(1..=RESPONSE_BYTES_MAX).contains(&self.response_bytes_max) {
-            let problem = format!("must be 1 to {RESPONSE_BYTES_MAX}");
-            return Err(SettingsError::new("response_bytes_max", problem));
+        if let Some(value) = self.connect_timeout_ms {
+            defects.within("connect_timeout_ms", value, 1, TIMEOUT_MS_MAX);
         }
+        defects.within("response_bytes_max", self.response_bytes_max, 1, RESPONSE_BYTES_MAX);
         if self.connect_timeout() > self.timeout_ms {
-            return refuse(
-                "connect_timeout_ms",
-                "must not be longer than timeout_ms, of which it is a part",
-            );
+            let problem = "must not be longer than timeout_ms, of which it is a part";
+            defects.add("connect_timeout_ms", problem);
         }
         if let Some(seconds) = self.key_lifetime_seconds
             && seconds.saturating_mul(1_000) <= self.timeout_ms
         {
-            return refuse(
+            defects.add(
                 "key_lifetime_seconds",
                 "must be longer than timeout_ms: a key forgotten by then never protects (leave it out \
                  if the provider does not deduplicate)",
             );
         }
         if self.destination.is_none() {
-            return refuse(
+            defects.add(
                 "destination",
                 "is missing: say iban, evm, aba, e164, plain_id, or any if only the provider can tell",
             );
@@ -185,13 +186,13 @@ impl HttpRailSettings {
             ("key_pointer", &self.key_pointer),
         ] {
             if !pointer.is_empty() && !pointer.starts_with('/') {
-                return refuse(field, "must be a JSON pointer such as /data/code, or empty");
+                defects.add(field, "must be a JSON pointer such as /data/code, or empty");
             }
         }
         if !self.reason_pointer.is_empty() && self.code_pointer.is_empty() {
-            return refuse("reason_pointer", "needs code_pointer: a reason explains a code");
+            defects.add("reason_pointer", "needs code_pointer: a reason explains a code");
         }
-        self.check_inquiry()
+        defects.note(self.check_inquiry());
     }
 
     /// `connect_timeout_ms`, or its default.

@@ -12,8 +12,9 @@ use super::pointer::Pointer;
 use super::reading::Reader;
 use super::settings::{HttpRailSettings, NotFound, SettingsError};
 use super::{HttpRail, milliseconds};
-use crate::http_client::{self, Conditions, Endpoint, Environment, variable};
+use crate::http_client::{self, Conditions, Endpoint, Environment, TlsFiles, variable};
 use crate::rails::taxonomy::CodeTable;
+use crate::settings::Defects;
 
 /// Stands for the key in an inquiry's URL while that is parsed: nothing in it needs encoding.
 pub(super) const KEY_PLACEHOLDER: &str = "symphony-key-placeholder";
@@ -25,40 +26,51 @@ pub(super) fn rail(
     settings: &HttpRailSettings,
     environment: Environment<'_>,
 ) -> Result<HttpRail, SettingsError> {
-    settings.check_consistency()?;
-    let conditions = Conditions {
-        guard: http_client::guard(settings.allow_private_addresses, &settings.allowed_networks)?,
-        tls: http_client::tls(settings.extra_root_certificates_file.as_deref())?,
-        connect_timeout: milliseconds(settings.connect_timeout()),
-        response_bytes_max: settings.response_bytes_max,
-        needs_body: true,
-    };
-    let payments = Endpoint::new("url", &settings.url, &conditions)?;
-    let inquiries = match &settings.inquiry_url {
-        None => None,
-        Some(template) => {
-            let url = template.replace("{key}", KEY_PLACEHOLDER);
-            let mut endpoint = Endpoint::new("inquiry_url", &url, &conditions)?;
-            if !endpoint.target.contains(KEY_PLACEHOLDER) {
-                let problem = "must have {key} in its path or query";
-                return Err(SettingsError::new("inquiry_url", problem));
-            }
-            if payments.origin.is_same_server(&endpoint.origin) {
-                endpoint.origin = Arc::clone(&payments.origin);
-            }
-            Some(endpoint)
-        }
-    };
-    let key_header = header_name("idempotency_header", &settings.idempotency_header)?;
+    let mut defects = Defects::default();
+    settings.check_consistency(&mut defects);
+    let guard = http_client::guard(settings.allow_private_addresses, &settings.allowed_networks);
+    let tls = http_client::tls(TlsFiles {
+        extra_roots: settings.extra_root_certificates_file.as_deref(),
+        client_certificate: settings.client_certificate_file.as_deref(),
+        client_key: settings.client_key_file.as_deref(),
+    });
+    let endpoints = defects.note(guard).zip(defects.note(tls)).map(|(guard, tls)| {
+        let conditions = Conditions {
+            guard,
+            tls,
+            connect_timeout: milliseconds(settings.connect_timeout()),
+            response_bytes_max: settings.response_bytes_max,
+            needs_body: true,
+        };
+        let payments = defects.note(Endpoint::new("url", &settings.url, &conditions));
+        (payments, defects.note(inquiries(settings, &conditions)))
+    });
+    let key_header = defects.note(header_name("idempotency_header", &settings.idempotency_header));
+    let headers = key_header
+        .as_ref()
+        .and_then(|key_header| defects.note(headers(settings, key_header, environment)));
+    let signing_secret = defects.note(signing_secret(settings, environment));
     let table = CodeTable::new(&settings.presets, &settings.codes)
-        .map_err(|error| SettingsError::new("codes", error.to_string()))?;
+        .map_err(|error| SettingsError::new("codes", error.to_string()));
+    let table = defects.note(table);
+    let parts = (|| {
+        let (payments, inquiries) = endpoints?;
+        Some((payments?, inquiries?, key_header?, headers?, signing_secret?, table?))
+    })();
+    let (payments, mut inquiries, key_header, headers, signing_secret, table) =
+        defects.finish(parts)?;
+    if let Some(endpoint) = &mut inquiries
+        && payments.origin.is_same_server(&endpoint.origin)
+    {
+        endpoint.origin = Arc::clone(&payments.origin);
+    }
     Ok(HttpRail {
         terms: terms(settings),
         destination: settings.destination.unwrap_or(DestinationRule::Any),
         payments,
         inquiries,
-        headers: headers(settings, &key_header, environment)?,
-        signing_secret: signing_secret(settings, environment)?,
+        headers,
+        signing_secret,
         reader: Reader {
             table,
             code: Pointer::new(&settings.code_pointer),
@@ -71,6 +83,22 @@ pub(super) fn rail(
         },
         key_header,
     })
+}
+
+/// Where one can ask, if one can.
+fn inquiries(
+    settings: &HttpRailSettings,
+    conditions: &Conditions,
+) -> Result<Option<Endpoint>, SettingsError> {
+    let Some(template) = &settings.inquiry_url else { return Ok(None) };
+    // That it has {key} was checked before.
+    let url = template.replace("{key}", KEY_PLACEHOLDER);
+    let endpoint = Endpoint::new("inquiry_url", &url, conditions)?;
+    if template.contains("{key}") && !endpoint.target.contains(KEY_PLACEHOLDER) {
+        let problem = "must have {key} in its path or query";
+        return Err(SettingsError::new("inquiry_url", problem));
+    }
+    Ok(Some(endpoint))
 }
 
 fn terms(settings: &HttpRailSettings) -> Terms {

@@ -260,7 +260,6 @@ async fn start(run: &Run<'_>, config: &Config, database: &Database) -> Result<Wo
         database.operator().push_app(app, &manifest, "bench", None).await?;
     }
     let plan = Plan::new(config, &[LaneName::Triggers], &[])?;
-    plan.check(config)?;
     plan.start(config, database, run.options().clone(), Points::default()).await
 }
 

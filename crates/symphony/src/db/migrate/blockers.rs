@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _};
+use sqlx::{AssertSqlSafe, Row as _};
+
+use crate::db::connect;
 
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
@@ -28,7 +30,7 @@ impl Watcher {
         let shared = Arc::clone(&seen);
         // A look that fails costs only the name in a message.
         let task = tokio::spawn(async move {
-            let Ok(mut connection) = server.connect().await else { return };
+            let Ok(mut connection) = connect(&server).await else { return };
             let mut tick = tokio::time::interval(LOOK_PAUSE);
             loop {
                 tick.tick().await;

@@ -14,11 +14,11 @@ mod scripts;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _};
+use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 use uuid::Uuid;
 
 use super::catalog::{self, Difference, environment};
-use super::{DbError, inspect, privileges};
+use super::{DbError, connect, inspect, privileges};
 use crate::schema::{self, SCHEMA_VERSION, Section};
 use blockers::Watcher;
 pub use scripts::print;
@@ -263,7 +263,7 @@ fn is_race(error: &DbError) -> bool {
 }
 
 async fn try_migrate(server: &PgConnectOptions, options: Options) -> Result<Report, MigrateError> {
-    let mut connection = server.connect().await?;
+    let mut connection = connect(server).await?;
     // The simple protocol: behind a pooler no statement may have a name.
     let pid: i32 =
         sqlx::raw_sql("SELECT pg_backend_pid()").fetch_one(&mut connection).await?.try_get(0)?;

@@ -22,6 +22,11 @@ pub trait Bus: Send + Sync + 'static {
 
     /// Publish to one topic, at most [`Terms::batch_max`] at once; one answer per message, in the order given.
     async fn publish(&self, topic: &str, batch: &[&Message]) -> Vec<Publication>;
+
+    /// What can be seen wrong with a route's topic without asking anybody, and the fix.
+    fn check_topic(&self, _topic: &str) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// What a bus promises, and how long a call may take.

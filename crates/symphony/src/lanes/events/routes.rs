@@ -34,6 +34,13 @@ impl TypePattern {
         }
     }
 
+    /// Whether it is for every type that the other is for.
+    pub fn covers(&self, other: &Self) -> bool {
+        let within = other.stem.starts_with(&self.stem);
+        let more = other.open || other.stem.len() > self.stem.len();
+        if self.open { within && more } else { self == other }
+    }
+
     /// Whether it is for this type.
     pub fn matches(&self, event_type: &str) -> bool {
         match event_type.strip_prefix(self.stem.as_str()) {
@@ -89,6 +96,23 @@ mod tests {
                 matches,
                 "{pattern} for {event_type}"
             );
+        }
+    }
+
+    #[test]
+    fn a_pattern_covers_what_is_below_it() {
+        for (one, other, covers) in [
+            ("*", "*", true),
+            ("*", "events.a", true),
+            ("events.*", "events.a.*", true),
+            ("events.*", "events.a", true),
+            ("events.a", "events.a", true),
+            ("events.a", "events.a.*", false),
+            ("events.a.*", "events.a", false),
+            ("events.a.*", "events.*", false),
+        ] {
+            let parse = |text| TypePattern::parse(text).unwrap();
+            assert_eq!(parse(one).covers(&parse(other)), covers, "{one} {other}");
         }
     }
 

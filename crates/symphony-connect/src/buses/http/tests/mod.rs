@@ -25,6 +25,7 @@ pub(super) fn settings(url: &str) -> HttpBusSettings {
         secret_env: "SECRET".to_owned(),
         timeout_ms: 500,
         connect_timeout_ms: None,
+        ..EndpointSettings::default()
     };
     HttpBusSettings {
         endpoints: [("billing".to_owned(), endpoint)].into(),

@@ -299,7 +299,7 @@ fn settings_out_of_bounds_are_refused_by_name() {
                 output: OutputLimits { result_bytes_max: 0, ..OutputLimits::default() },
                 ..good.clone()
             },
-            "result_bytes_max",
+            "output.result_bytes_max",
         ),
     ] {
         assert_eq!(settings.check().unwrap_err().field, field);
