@@ -143,6 +143,7 @@ async fn whether_a_rail_marks_cannot_change_under_items_in_flight() {
 #[tokio::test]
 async fn a_pause_that_meets_an_uncommitted_resume_holds() {
     let db = Arc::new(TestDb::new().await);
+    db.sql("INSERT INTO participant_outbox_sequences VALUES ('p', 1)").await;
     let switch = Switch::Participant("p".into());
     db.database.operator().pause(&switch, &act()).await.unwrap();
     let mut resuming = db.as_role("symphony_operator").await;

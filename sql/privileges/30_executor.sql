@@ -28,3 +28,6 @@ GRANT SELECT ON
     public.apps, public.scripts, public.routes, public.triggers, public.trigger_cron, public.kv_entries,
     public.trigger_outbox_pending, public.trigger_outbox_attempts, public.trigger_outbox_executions
     TO symphony_executor;
+-- How its rails and buses are, and what waits only for them.
+GRANT EXECUTE ON FUNCTION public.report_outbox_destinations, public.hasten_waiting_payments, public.hasten_waiting_events
+    TO symphony_executor;

@@ -31,3 +31,11 @@ GRANT SELECT ON
     public.queue_messages, public.trigger_outbox_pending, public.trigger_outbox_attempts, public.trigger_outbox_events,
     public.trigger_outbox_executions, public.trigger_outbox_settings
     TO symphony_operator, symphony_approver;
+GRANT EXECUTE ON FUNCTION
+    public.inquire_outbox, public.close_payment_dead_letter, public.close_event_dead_letter, public.close_trigger_dead_letter,
+    public.reset_outbox_destination, public.payments_by_rail_keys
+    TO symphony_operator, symphony_approver;
+GRANT SELECT ON
+    public.trigger_outbox_dead_letters, public.outbox_destinations, public.outbox_destination_resets, public.outbox_destination_status,
+    public.outbox_unserved
+    TO symphony_operator, symphony_approver;

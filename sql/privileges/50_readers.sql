@@ -24,8 +24,7 @@ GRANT SELECT ON
     public.event_outbox_settings, public.event_outbox, public.event_outbox_dead_letters, public.event_outbox_envelopes
     TO symphony_auditor;
 GRANT SELECT ON
-    public.event_outbox_identities, public.event_outbox_blocked, public.event_outbox_settings,
-    public.event_outbox_envelopes
+    public.event_outbox_identities, public.event_outbox_settings, public.event_outbox_envelopes
     TO symphony_readonly;
 GRANT SELECT ON
     public.apps, public.scripts, public.routes, public.triggers, public.trigger_cron, public.kv_entries,
@@ -43,7 +42,7 @@ GRANT SELECT (outbox_id, instruction_id, idempotency_key, participant_id, sequen
     redrive_of, redrive_no, traceparent) ON public.payment_outbox_instructions TO symphony_readonly;
 GRANT SELECT (outbox_id, instruction_id, participant_id, sequence_id, idempotency_key, rail_type, attempt_count,
     next_attempt_at, created_at, claimed_by, lease_expires_at, claimed_at, hold, lane_position, must_inquire,
-    sending_marked_at, endpoint, cleared_at) ON public.payment_outbox_pending TO symphony_readonly;
+    sending_marked_at, endpoint, cleared_at, hasten_from, only_ask) ON public.payment_outbox_pending TO symphony_readonly;
 GRANT SELECT (attempt_id, outbox_id, instruction_id, participant_id, sequence_id, idempotency_key, rail_type,
     attempt_no, state, outcome_unknown, spends_attempt, asked_only, claimed_at, completed_at, rail_reference,
     rail_code, error_code, error_message, latency_ms, worker_id, endpoint, created_at)
@@ -52,6 +51,8 @@ GRANT SELECT (event_no, event_type, outbox_id, worker_id, actor, approver, sessi
     ON public.payment_outbox_events TO symphony_readonly;
 GRANT SELECT (endpoint, rail_type, first_seen_at) ON public.payment_outbox_endpoints TO symphony_readonly;
 GRANT SELECT (bucket, position, event_id, event_key, created_at) ON public.event_outbox_log TO symphony_readonly;
+GRANT SELECT (bucket, event_key, due_at, failed_position, blocked_at, hasten_from)
+    ON public.event_outbox_blocked TO symphony_readonly;
 GRANT SELECT (bucket, published_through, claimed_through, ragged_through, unanswered, claimed_by, lease_expires_at,
     claimed_at) ON public.event_outbox_cursors TO symphony_readonly;
 GRANT SELECT (bucket, event_key, position, redrive_no, not_before) ON public.event_outbox_waiting TO symphony_readonly;
@@ -80,3 +81,8 @@ GRANT SELECT (event_no, event_type, id, app_id, worker_id, actor, approver, sess
 GRANT SELECT (id, app_id, app_name, source_kind, trigger_id, script_id, script_name, script_version,
     parent_execution_id, root_execution_id, trigger_depth, origin_principal, state, error_code, error_message,
     attempts, created_at, completed_at) ON public.trigger_outbox_executions TO symphony_readonly;
+GRANT EXECUTE ON FUNCTION public.payments_by_rail_keys TO symphony_readonly, symphony_auditor;
+GRANT SELECT ON
+    public.trigger_outbox_dead_letters, public.outbox_destinations, public.outbox_destination_resets, public.outbox_destination_status,
+    public.outbox_unserved
+    TO symphony_readonly, symphony_auditor;

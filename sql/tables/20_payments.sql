@@ -73,6 +73,11 @@ CREATE TABLE IF NOT EXISTS public.payment_outbox_pending (
     endpoint          TEXT COLLATE "C",
     -- A person has said, then, that it was not executed: no loss of a database before that makes it doubtful again.
     cleared_at        TIMESTAMPTZ,
+    -- Its pause is only because the rail was in trouble: from here on it may be tried once the rail is well again. NULL: it
+    -- waits for its own sake until next_attempt_at.
+    hasten_from       TIMESTAMPTZ,
+    -- A person wants to know what became of it: the rail is asked, and it is parked again rather than sent.
+    only_ask          BOOLEAN NOT NULL DEFAULT false,
     CONSTRAINT payment_outbox_pending_lease_is_whole
         CHECK ((claimed_by IS NULL) = (lease_token IS NULL) AND (lease_token IS NULL) = (lease_expires_at IS NULL)),
     CONSTRAINT payment_outbox_pending_held_items_are_not_leased
@@ -150,7 +155,7 @@ CREATE TABLE IF NOT EXISTS public.payment_outbox_events (
         CONSTRAINT payment_outbox_events_have_a_known_type CHECK (event_type IN (
             'LEASE_CLAIMED', 'ATTEMPT_COMPLETED', 'LEASE_EXPIRED_REPAIRED', 'TERMINAL_BLOCKED', 'LATE_OUTCOME',
             'PARKED', 'RELEASED', 'RESOLVED', 'REDRIVEN', 'SKIPPED', 'PAUSED', 'RESUMED', 'CONFIGURED',
-            'SERVER_CHANGED', 'SERVER_ACCEPTED', 'INCIDENT_CLOSED')),
+            'SERVER_CHANGED', 'SERVER_ACCEPTED', 'INCIDENT_CLOSED', 'INQUIRY_ASKED', 'DEAD_LETTER_CLOSED', 'BREAKER_RESET')),
     outbox_id    UUID,
     worker_id    TEXT,
     -- The person named by the caller, and the database login that made the call: both, always.
@@ -166,6 +171,12 @@ CREATE INDEX IF NOT EXISTS payment_outbox_events_by_item
 -- What may contradict the ledger; costs nothing until a worker is late.
 CREATE INDEX IF NOT EXISTS payment_outbox_events_late_outcomes
     ON public.payment_outbox_events (event_no) WHERE event_type = 'LATE_OUTCOME';
+-- Pauses, resumes and settings, among many that are about items.
+CREATE INDEX IF NOT EXISTS payment_outbox_events_of_switches
+    ON public.payment_outbox_events (event_no) WHERE outbox_id IS NULL;
+-- Dead letters that a person has closed.
+CREATE INDEX IF NOT EXISTS payment_outbox_events_closed_dead_letters
+    ON public.payment_outbox_events (outbox_id) WHERE event_type = 'DEAD_LETTER_CLOSED';
 
 -- What the database must know of a rail. A rail without a row is unordered and running; the first full look
 -- of a claim that meets a new rail writes its row.

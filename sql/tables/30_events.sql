@@ -69,6 +69,9 @@ CREATE TABLE IF NOT EXISTS public.event_outbox_blocked (
     due_at          TIMESTAMPTZ NOT NULL,
     failed_position BIGINT,
     blocked_at      TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
+    -- It waits only because the bus of this destination was in trouble: from hasten_from on it may be tried once that is well again.
+    destination     TEXT,
+    hasten_from     TIMESTAMPTZ,
     CONSTRAINT event_outbox_blocked_once_a_key PRIMARY KEY (bucket, event_key),
     CONSTRAINT event_outbox_blocked_by_a_failure_until_told
         CHECK ((failed_position IS NULL) = (due_at < 'infinity'))
@@ -139,7 +142,7 @@ CREATE TABLE IF NOT EXISTS public.event_outbox_events (
     event_type   TEXT COLLATE "C" NOT NULL
         CONSTRAINT event_outbox_events_have_a_known_type CHECK (event_type IN (
             'LEASE_EXPIRED_REPAIRED', 'LATE_OUTCOME', 'REDRIVEN', 'SKIPPED', 'PAUSED', 'RESUMED', 'CONFIGURED',
-            'INCIDENT_CLOSED')),
+            'INCIDENT_CLOSED', 'DEAD_LETTER_CLOSED', 'BREAKER_RESET')),
     -- The event concerned, where it is about one.
     outbox_event UUID,
     worker_id    TEXT,
@@ -156,6 +159,9 @@ CREATE INDEX IF NOT EXISTS event_outbox_events_by_event
 -- What may contradict the ledger; costs nothing until a worker is late.
 CREATE INDEX IF NOT EXISTS event_outbox_events_late_outcomes
     ON public.event_outbox_events (event_no) WHERE event_type = 'LATE_OUTCOME';
+-- Dead letters that a person has closed.
+CREATE INDEX IF NOT EXISTS event_outbox_events_closed_dead_letters
+    ON public.event_outbox_events (outbox_event) WHERE event_type = 'DEAD_LETTER_CLOSED';
 
 -- The lane's switches: exactly one row.
 CREATE TABLE IF NOT EXISTS public.event_outbox_settings (

@@ -193,7 +193,7 @@ CREATE TABLE IF NOT EXISTS public.trigger_outbox_events (
     event_type   TEXT COLLATE "C" NOT NULL
         CONSTRAINT trigger_outbox_events_have_a_known_type CHECK (event_type IN (
             'LEASE_EXPIRED_REPAIRED', 'LATE_OUTCOME', 'PUSHED', 'DELETED', 'REPLAYED', 'PAUSED', 'RESUMED', 'CONFIGURED',
-            'INCIDENT_CLOSED')),
+            'INCIDENT_CLOSED', 'DEAD_LETTER_CLOSED')),
     id           UUID,
     app_id       UUID,
     worker_id    TEXT,

@@ -29,7 +29,7 @@ SELECT w.worker_id, w.rail_type, p.outbox_id, p.instruction_id, p.claimed_at, p.
   JOIN public.payment_outbox_pending p
     ON p.hold IS NULL AND p.rail_type = w.rail_type AND p.next_attempt_at <= w.claimed_through AND p.claimed_by = w.worker_id;
 
--- Items that ended FAILED and that nobody has redriven.
+-- Items that ended FAILED and that nobody has redriven or closed.
 CREATE OR REPLACE VIEW public.payment_outbox_dead_letters AS
 SELECT a.outbox_id, a.instruction_id, a.participant_id, a.sequence_id, a.idempotency_key, a.rail_type, a.attempt_no,
        a.completed_at AS failed_at, a.rail_code, a.rail_reference, a.error_code, a.error_message, lane.blocks_its_lane
@@ -37,7 +37,8 @@ SELECT a.outbox_id, a.instruction_id, a.participant_id, a.sequence_id, a.idempot
  CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM public.payment_outbox_blocked_lanes b
                                      WHERE b.outbox_id = a.outbox_id) AS blocks_its_lane) lane
  WHERE a.state = 'FAILED'
-   AND NOT EXISTS (SELECT FROM public.payment_outbox_instructions i WHERE i.redrive_of = a.outbox_id);
+   AND NOT EXISTS (SELECT FROM public.payment_outbox_instructions i WHERE i.redrive_of = a.outbox_id)
+   AND NOT EXISTS (SELECT FROM public.payment_outbox_events c WHERE c.outbox_id = a.outbox_id AND c.event_type = 'DEAD_LETTER_CLOSED');
 
 -- Numbers missing from a participant's stream. Empty when all is well, at any moment.
 CREATE OR REPLACE VIEW public.participant_sequence_gaps AS

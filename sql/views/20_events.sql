@@ -27,7 +27,7 @@ SELECT l.bucket, l.position, l.event_id, l.event_key, e.envelope->>'type' AS eve
   FROM public.event_outbox_log l
  CROSS JOIN LATERAL (SELECT l.event->'envelope' AS envelope) e;
 
--- Events that ended FAILED and that nobody has redriven since.
+-- Events that ended FAILED and that nobody has redriven or closed since.
 CREATE OR REPLACE VIEW public.event_outbox_dead_letters AS
 SELECT a.event_id, a.event_key, a.bucket, a.position AS log_position, a.redrive_no, a.attempt_no, a.completed_at AS failed_at,
        a.destination, a.error_code, a.error_message, key.blocks_its_key
@@ -39,4 +39,6 @@ SELECT a.event_id, a.event_key, a.bucket, a.position AS log_position, a.redrive_
    AND NOT EXISTS (SELECT FROM public.event_outbox_attempts later
                     WHERE later.bucket = a.bucket AND later.position = a.position AND later.redrive_no > a.redrive_no)
    AND NOT EXISTS (SELECT FROM public.event_outbox_waiting w
-                    WHERE w.bucket = a.bucket AND w.event_key = a.event_key AND w.position = a.position);
+                    WHERE w.bucket = a.bucket AND w.event_key = a.event_key AND w.position = a.position)
+   AND NOT EXISTS (SELECT FROM public.event_outbox_events c WHERE c.outbox_event = a.event_id AND c.event_type = 'DEAD_LETTER_CLOSED'
+                      AND (c.details->>'redrive_no')::INT >= a.redrive_no);

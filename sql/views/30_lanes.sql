@@ -110,7 +110,7 @@ SELECT 'events', beyond.events + waiting.events AS pending,
 UNION ALL
 SELECT 'triggers', counted.pending, counted.due, counted.leased, counted.expired, 0::BIGINT, counted.scheduled, waiting.messages,
        counted.oldest_age_seconds,
-       (SELECT count(*) FROM public.trigger_outbox_attempts a WHERE a.state = 'FAILED'), s.paused,
+       (SELECT count(*) FROM public.trigger_outbox_dead_letters), s.paused,
        (SELECT count(*) FROM public.outbox_incidents i WHERE i.lane = 'triggers')
   FROM (SELECT count(*) AS pending,
                count(*) FILTER (WHERE p.lease_token IS NULL AND p.next_attempt_at <= clock.now) AS due,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use symphony::db::{Database, DbError, WaitingItem, WaitingQuery};
+use symphony::db::{Database, DbError, LetterFilter, WaitingItem, WaitingQuery};
 use symphony::domain::{Act, OutboxId, Resolution};
 use symphony_connect::sandbox::{Line, Record};
 use tokio::sync::watch;
@@ -61,7 +61,13 @@ impl OnDuty {
         self.pass_time().await?;
         self.count_backlog().await?;
         let reader = self.desk.auditor();
-        let query = WaitingQuery { parked: true, failed: false, rail_type: None, limit: 10_000 };
+        let query = WaitingQuery {
+            parked: true,
+            failed: false,
+            rail_type: None,
+            participant_id: None,
+            filter: LetterFilter { limit: 10_000, ..LetterFilter::default() },
+        };
         let parked = reader.waiting(query).await?;
         parked_since.retain(|id, _| parked.iter().any(|item| item.outbox_id == *id));
         let quiet_since = *self.unpaused_since.borrow();
@@ -85,7 +91,8 @@ impl OnDuty {
                 parked: false,
                 failed: true,
                 rail_type: Some(rail.name),
-                limit: 10_000,
+                participant_id: None,
+                filter: LetterFilter { limit: 10_000, ..LetterFilter::default() },
             };
             for item in reader.waiting(query).await?.iter().filter(|item| item.blocks_its_lane) {
                 self.unblock(item).await?;

@@ -2,6 +2,8 @@
 
 mod bank;
 mod half_dead;
+mod inquiries;
+mod outages;
 mod suspended;
 mod unknown_outcomes;
 mod working;

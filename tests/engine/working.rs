@@ -205,9 +205,9 @@ async fn a_paused_rail_gets_nothing_until_it_is_resumed() {
     let bank = Arc::new(Bank::default());
     let act = crate::support::act();
     let switch = symphony::domain::Switch::Rail("sepa".to_owned());
-    db.database.operator().pause(&switch, &act).await.unwrap();
     db.enqueue_stream("acme", "sepa", 10).await;
     db.enqueue_stream("acme", "other", 10).await;
+    db.database.operator().pause(&switch, &act).await.unwrap();
     let accept = |_: &Bank, _: &Payment, _: usize| Reply::Executed(accepted());
     let engine = start(
         &db,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use symphony::engine::gate::BreakerSettings;
+use symphony::engine::gate::{BreakerSettings, BreakerState};
 use symphony::engine::{self, Engine, EngineSettings, LaneMetrics, Points, Start};
 use symphony::event::Event;
 use symphony::lanes::events::bus::{Bus, Message, Publication, Terms, Trouble};
@@ -396,6 +396,54 @@ async fn a_bus_in_trouble_is_left_alone_and_costs_its_events_no_attempts() {
     let well = start(&db, &bus);
     until_sent(&db, 60).await;
     assert_eq!(well.stop().await, 0);
+    db.assert_events_hold().await;
+}
+
+#[tokio::test]
+async fn what_waited_for_a_bus_goes_out_as_soon_as_it_is_back_whatever_its_own_pause() {
+    let db = TestDb::new().await;
+    let down = Arc::new(AtomicUsize::new(1));
+    let sick = down.clone();
+    let bus =
+        ScriptedBus::new(
+            move |_, _| {
+                if sick.load(Ordering::SeqCst) == 1 { Reply::Away } else { Reply::Take }
+            },
+        );
+    let breaker = BreakerSettings {
+        failures_to_open: 3,
+        open_for: Duration::from_millis(100),
+        open_for_max: Duration::from_millis(400),
+    };
+    let engine = start_with(&db, &bus, vec![route("*", OnFailed::Block)], breaker, quick());
+    let events: Vec<Event> = (0..60).map(|n| event(&format!("key_{n}"), n)).collect();
+    db.tell(&events).await;
+    let destination = engine.metrics().destinations.get().unwrap()[0].clone();
+    until("all wait", async || {
+        destination.state() != BreakerState::Closed
+            && db.count("event_outbox_waiting").await == 60
+            && db.count("event_outbox_cursors WHERE lease_token IS NOT NULL").await == 0
+    })
+    .await;
+    let later = "UPDATE event_outbox_blocked SET due_at = clock_timestamp() + INTERVAL '1 hour' WHERE hasten_from IS NOT NULL";
+    db.sql(later).await;
+    // Probes go on although nothing is due for an hour.
+    let calls = bus.calls.load(Ordering::SeqCst);
+    until("it is probed", async || bus.calls.load(Ordering::SeqCst) >= calls + 3).await;
+    db.sql(later).await;
+    down.store(0, Ordering::SeqCst);
+    let returned_at = std::time::Instant::now();
+    until_sent(&db, 60).await;
+    println!("60 events went out {} ms after the bus was back", returned_at.elapsed().as_millis());
+    assert!(returned_at.elapsed() < Duration::from_secs(5), "{:?}", returned_at.elapsed());
+    let page = symphony_server::metrics::render(&[("events", engine.metrics().clone())], &[]);
+    for line in [
+        "bus_breaker_state{bus=\"test\"} 0",
+        "bus_answers_total{bus=\"test\",answer=\"accepted\"} 60",
+    ] {
+        assert!(page.contains(line), "{line} is missing: {page}");
+    }
+    assert_eq!(engine.stop().await, 0);
     db.assert_events_hold().await;
 }
 

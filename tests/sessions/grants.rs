@@ -79,6 +79,17 @@ async fn stage() -> (TestDb, Vec<PgConnectOptions>, Staged) {
     db.enqueue(&payment("pending", "acme", "sepa")).await;
     let parked = db.enqueue(&payment("parked", "acme", "sepa")).await.outbox_id;
     db.database.operator().park(parked, &act()).await.unwrap();
+    let unknown = db.enqueue(&payment("unknown", "acme", "sepa")).await.outbox_id;
+    db.database.operator().park(unknown, &act()).await.unwrap();
+    db.sql(&format!(
+        "UPDATE payment_outbox_pending SET must_inquire = true WHERE outbox_id = '{unknown}'"
+    ))
+    .await;
+    db.sql(
+        "INSERT INTO outbox_destinations (worker_id, lane, name, breaker, troubles, calls, window_ms, reported_at) \
+         VALUES ('w', 'payments', 'sepa', 'OPEN', 3, 0, 0, clock_timestamp() + INTERVAL '1 hour')",
+    )
+    .await;
     db.make_fifo("fifo", "block").await;
     db.enqueue(&payment("failed", "brio", "fifo")).await;
     let rails = ["fifo".to_owned()];
@@ -136,6 +147,10 @@ fn command_line(row: &str, staged: &Staged) -> Option<String> {
         "park" => "park pending --reason x".to_owned(),
         "release" => "release parked --reason x".to_owned(),
         "resolve" => "resolve parked --as failed --reason x".to_owned(),
+        "inquire" => "inquire unknown --reason x".to_owned(),
+        "dlq close" => "dlq close late --reason x".to_owned(),
+        "rail show" => "rail show sepa".to_owned(),
+        "rail reset" => "rail reset sepa --reason x".to_owned(),
         "redrive" => "redrive failed --reason x".to_owned(),
         "redrive --event-id" => format!("redrive --event-id {failed_event} --reason x"),
         "skip --event-id" => format!("skip --event-id {failed_event} --reason x"),
@@ -155,7 +170,7 @@ fn command_line(row: &str, staged: &Staged) -> Option<String> {
         "app pause" => "app pause shop --reason x".to_owned(),
         "app resume" => "app resume shop --reason x".to_owned(),
         "app delete" => "app delete shop --reason x".to_owned(),
-        "incident list" | "restore check" | "status" | "dlq list" | "rail" | "app list" | "app executions" | "migrate" | "migrate --check"
+        "incident list" | "restore check" | "status" | "dlq list" | "dlq count" | "pause list" | "rail" | "bus" | "app list" | "app executions" | "migrate" | "migrate --check"
         | "doctor" => row.to_owned(),
         _ => return None,
     })

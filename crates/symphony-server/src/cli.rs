@@ -4,6 +4,8 @@ mod acts;
 mod app;
 mod bench;
 mod consume;
+mod dead_letters;
+mod destinations;
 mod events;
 mod restore;
 
@@ -15,7 +17,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, V
 use crate::output;
 
 pub use acts::{
-    ActOptions, IncidentLane, Incidents, ItemAct, Resolve, ResolveAs, SendingAct, SwitchTarget,
+    ActOptions, IncidentLane, Incidents, ItemAct, PauseTarget, SendingAct, SwitchTarget,
 };
 pub use app::{App, AppAct, AppExecutions, AppPush, AppSwitch, ExecutionAct, ExecutionState};
 pub use bench::{
@@ -23,7 +25,9 @@ pub use bench::{
     TriggerWorkload, WorkerWorkload, Workload,
 };
 pub use consume::{Consume, SourceName};
-pub use events::{DEDUP_WINDOW_SECONDS, DlqLane, EnqueueEvent, Redrive, Skip};
+pub use dead_letters::{Cursor, Dlq, DlqClose, DlqLane, DlqList, Inquire, Resolve, ResolveAs};
+pub use destinations::{Bus, BusSetup, Rail, RailAct, Reset};
+pub use events::{DEDUP_WINDOW_SECONDS, EnqueueEvent, Redrive, Skip};
 pub use restore::{AcceptServer, Restore};
 
 /// A money-grade transactional outbox for PostgreSQL.
@@ -165,8 +169,12 @@ pub enum Command {
     Park(ItemAct),
     /// Give a parked item back to the machine, which asks the rail first where it must
     Release(SendingAct),
-    /// Settle a parked item by what you have found out
+    /// Settle parked items by what you have found out, or by the bank's statement
+    #[command(after_help = dead_letters::RESOLVE_HELP)]
     Resolve(Resolve),
+    /// Have the rail asked now what became of a payment
+    #[command(after_help = dead_letters::INQUIRE_HELP)]
+    Inquire(Inquire),
     /// Try a FAILED payment again, or publish events again
     #[command(after_help = events::REDRIVE_HELP)]
     Redrive(Redrive),
@@ -177,7 +185,7 @@ pub enum Command {
     Pause {
         /// What.
         #[command(subcommand)]
-        what: SwitchTarget,
+        what: PauseTarget,
     },
     /// Claim again from a lane, a rail or a participant
     Resume {
@@ -185,13 +193,15 @@ pub enum Command {
         #[command(subcommand)]
         what: SwitchTarget,
     },
-    /// Show rails, or configure one
+    /// Rails: how they are, what the database knows of them, and changing that
+    #[command(after_help = destinations::RAIL_HELP)]
     Rail(Rail),
-    /// Buses: what they publish to and their consumers read from
+    /// Buses: how they are, and what they publish to and their consumers read from
+    #[command(after_help = destinations::BUS_HELP)]
     Bus {
-        /// What.
+        /// What; without it, all of them are shown.
         #[command(subcommand)]
-        what: Bus,
+        what: Option<Bus>,
     },
     /// Apps: scripts that HTTP requests, entries, ticks, messages and email fire
     #[command(after_help = app::HELP)]
@@ -343,85 +353,6 @@ pub struct EnqueuePayment {
     /// One request a line, as JSON; - reads standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["instruction", "participant", "key", "rail", "payload", "traceparent"])]
     pub lines: Option<PathBuf>,
-}
-
-/// What of the dead letters.
-#[derive(Debug, Subcommand)]
-pub enum Dlq {
-    /// List what waits for a person, longest first, with the command to type next
-    #[command(
-        after_help = "Examples:\n  symphony dlq list\n  symphony dlq list --lane events --json"
-    )]
-    List(DlqList),
-}
-
-/// Options of `dlq list`.
-#[derive(Debug, Clone, Args)]
-pub struct DlqList {
-    /// Only this lane's [default: both]
-    #[arg(long, value_enum)]
-    pub lane: Option<DlqLane>,
-    /// Only parked payments
-    #[arg(long, conflicts_with = "failed")]
-    pub parked: bool,
-    /// Only FAILED payments and events that nobody has redriven
-    #[arg(long)]
-    pub failed: bool,
-    /// Only this rail's payments
-    #[arg(long, value_name = "NAME")]
-    pub rail: Option<String>,
-    /// At most so many of each lane
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub limit: u32,
-}
-
-/// Options of `rail`.
-#[derive(Debug, Clone, Args)]
-pub struct Rail {
-    /// The rail; without it, all of them are shown
-    pub name: Option<String>,
-    /// Strict order per participant; changes only while the rail has nothing pending
-    #[arg(long, value_name = "BOOL", requires_all = ["name", "reason"])]
-    pub fifo: Option<bool>,
-    /// What a FAILED head does to its FIFO lane
-    #[arg(long, value_name = "WHAT", value_parser = ["block", "continue"], requires_all = ["name", "reason"])]
-    pub on_failed: Option<String>,
-    /// It can neither deduplicate nor be asked: sending is marked before the first byte leaves
-    #[arg(long, value_name = "BOOL", requires_all = ["name", "reason"])]
-    pub marks_sending: Option<bool>,
-    /// How long an item is tried while the rail is busy or away, before it is FAILED with GIVEN_UP
-    #[arg(long, value_name = "SECONDS", requires_all = ["name", "reason"])]
-    pub give_up_after_seconds: Option<i32>,
-    /// Why; needed to change something
-    #[arg(long)]
-    pub reason: Option<String>,
-    /// Who you are [default: $SUDO_USER, else $USER]
-    #[arg(long, value_name = "NAME")]
-    pub actor: Option<String>,
-    /// Do it; without this, only say what would change
-    #[arg(long)]
-    pub yes: bool,
-}
-
-/// What to do with buses.
-#[derive(Debug, Subcommand)]
-pub enum Bus {
-    /// Create topics, queues, subscriptions and policies, or streams and consumers, as [buses.NAME.setup] says
-    #[command(
-        after_help = "Changes only what differs and deletes nothing: it can be run again at any time. Prints the least \
-                      permissions of the producer and of each consumer."
-    )]
-    Setup(BusSetup),
-}
-
-/// Options of `bus setup`.
-#[derive(Debug, Clone, Args)]
-pub struct BusSetup {
-    /// The bus; without it, all of them
-    pub name: Option<String>,
-    /// Only say what would be done
-    #[arg(long)]
-    pub dry_run: bool,
 }
 
 /// Options of `sandbox`.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use symphony::consumer::ConsumerMetrics;
 use symphony::db::LaneStatus;
+use symphony::engine::gate::{Answered, BreakerState, Destination, DestinationKind, TroubleKind};
 use symphony::engine::{Histogram, LATENCY_BOUNDS_MS, LaneMetrics};
 
 type ReadProcess = fn(&LaneMetrics) -> u64;
@@ -97,6 +98,9 @@ pub fn render(lanes: &[(&'static str, Arc<LaneMetrics>)], figures: &[LaneStatus]
         }
     }
     latency(&mut page, lanes);
+    for kind in [DestinationKind::Rail, DestinationKind::Bus] {
+        destinations(&mut page, kind, lanes);
+    }
     database(&mut page, figures);
     page
 }
@@ -168,6 +172,110 @@ fn latency(page: &mut String, lanes: &[(&'static str, Arc<LaneMetrics>)]) {
     for (lane, metrics) in lanes {
         histogram(page, name, &format!("lane=\"{lane}\""), &metrics.dispatch_latency);
     }
+}
+
+/// The names of one kind of destination's families.
+struct DestinationNames {
+    breaker: &'static str,
+    opened: &'static str,
+    answers: &'static str,
+    troubles: &'static str,
+    rate: &'static str,
+    latency: &'static str,
+}
+
+const RAIL: DestinationNames = DestinationNames {
+    breaker: "rail_breaker_state",
+    opened: "rail_breaker_opened_total",
+    answers: "rail_answers_total",
+    troubles: "rail_troubles_total",
+    rate: "rail_rate_limit_per_second",
+    latency: "rail_latency_ms",
+};
+
+const BUS: DestinationNames = DestinationNames {
+    breaker: "bus_breaker_state",
+    opened: "bus_breaker_opened_total",
+    answers: "bus_answers_total",
+    troubles: "bus_troubles_total",
+    rate: "bus_rate_limit_per_second",
+    latency: "bus_latency_ms",
+};
+
+/// Rails or buses by their configured names, of which there are few: nothing that a stranger sent is a label.
+fn destinations(
+    page: &mut String,
+    kind: DestinationKind,
+    lanes: &[(&'static str, Arc<LaneMetrics>)],
+) {
+    let served: Vec<(String, Arc<Destination>)> = lanes
+        .iter()
+        .filter_map(|(_, metrics)| metrics.destinations.get())
+        .flatten()
+        .filter(|destination| destination.kind() == kind)
+        .map(|destination| {
+            (format!("{}=\"{}\"", kind.name(), escaped(destination.name())), destination.clone())
+        })
+        .collect();
+    if served.is_empty() {
+        return;
+    }
+    let names = if kind == DestinationKind::Rail { RAIL } else { BUS };
+    let mut family = Family::new(
+        page,
+        names.breaker,
+        "gauge",
+        "0: everything flows; 1: one probe is out; 2: it is in trouble and left alone.",
+    );
+    for (label, destination) in &served {
+        let state = match destination.state() {
+            BreakerState::Closed => 0,
+            BreakerState::HalfOpen => 1,
+            BreakerState::Open => 2,
+        };
+        family.sample(label, state);
+    }
+    let mut family = Family::new(page, names.opened, "counter", "How often it was left alone.");
+    for (label, destination) in &served {
+        family.sample(label, destination.opened.get());
+    }
+    let mut family = Family::new(page, names.answers, "counter", "What it answered.");
+    for (label, destination) in &served {
+        for answered in Answered::ALL {
+            let labels = format!("{label},answer=\"{}\"", answered.name());
+            family.sample(&labels, destination.answers(answered));
+        }
+    }
+    let mut family = Family::new(
+        page,
+        names.troubles,
+        "counter",
+        "Answers that show that it is itself in trouble, by kind.",
+    );
+    for (label, destination) in &served {
+        for trouble in TroubleKind::ALL {
+            let labels = format!("{label},kind=\"{}\"", trouble.name());
+            family.sample(&labels, destination.troubles(trouble));
+        }
+    }
+    let mut family = Family::new(
+        page,
+        names.rate,
+        "gauge",
+        "The limit that is kept, calls per second; 0 for none.",
+    );
+    for (label, destination) in &served {
+        family.sample(label, destination.rate_per_second().unwrap_or(0));
+    }
+    Family::new(page, names.latency, "histogram", "How long one call took.");
+    for (label, destination) in &served {
+        histogram(page, names.latency, label, &destination.latency);
+    }
+}
+
+/// As the format wants it within quotes.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 fn histogram(page: &mut String, name: &str, label: &str, histogram: &Histogram) {

@@ -16,9 +16,10 @@ use crate::config::{LogFormat, LogLevel, LogSection};
 use crate::output::{plain, plain_json};
 
 /// Every field that may be logged. None of them holds anything of a payload.
-pub const ALLOWED_FIELDS: [&str; 34] = [
+pub const ALLOWED_FIELDS: [&str; 35] = [
     "message",
     "address",
+    "bus",
     "database",
     "code",
     "consumer",

@@ -44,7 +44,7 @@ BEGIN
         VALUES (v_event.bucket, v_event.event_key, due_at)
         ON CONFLICT (bucket, event_key) DO UPDATE
            SET due_at = CASE WHEN v_is_head OR k.failed_position IS NOT NULL THEN excluded.due_at ELSE k.due_at END,
-               failed_position = NULL
+               failed_position = NULL, destination = NULL, hasten_from = NULL
          WHERE k.failed_position IS NULL OR k.failed_position = v_event.position;
         INSERT INTO public.event_outbox_events (event_type, outbox_event, actor, approver, reason, details)
         VALUES ('REDRIVEN', p_event_id, p_actor, p_approver, p_reason,

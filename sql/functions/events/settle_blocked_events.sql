@@ -8,7 +8,7 @@
 --          the lease had handed out is set aside with it.
 CREATE OR REPLACE FUNCTION symphony_internal.settle_blocked_events(
     p_buckets SMALLINT[], p_positions BIGINT[], p_states TEXT[], p_retry_delays_seconds INT[], p_continues BOOLEAN[],
-    p_attempt_nos INT[]
+    p_attempt_nos INT[], p_destinations TEXT[], p_hasten_afters_seconds INT[]
 ) RETURNS VOID LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
@@ -29,8 +29,9 @@ BEGIN
 
     FOR v_item IN
         SELECT t.*, c.published_through, c.claimed_through
-          FROM unnest(p_buckets, v_keys, p_positions, p_states, p_retry_delays_seconds, p_continues, p_attempt_nos)
-               t(bucket, event_key, log_position, outcome, retry_delay_seconds, continues, attempt_no)
+          FROM unnest(p_buckets, v_keys, p_positions, p_states, p_retry_delays_seconds, p_continues, p_attempt_nos,
+                      p_destinations, p_hasten_afters_seconds)
+               t(bucket, event_key, log_position, outcome, retry_delay_seconds, continues, attempt_no, destination, hasten_after_seconds)
           JOIN public.event_outbox_cursors c ON c.bucket = t.bucket
          WHERE t.outcome IS NULL OR t.outcome = 'RETRYABLE' OR t.outcome = 'FAILED' AND t.continues IS NOT TRUE
          -- The earliest of a key last: its time is the key's.
@@ -46,14 +47,18 @@ BEGIN
         UPDATE public.event_outbox_waiting w SET lease_token = NULL
          WHERE w.bucket = v_item.bucket AND w.event_key = v_item.event_key AND w.position >= v_item.log_position
            AND w.lease_token IS NOT NULL;
-        INSERT INTO public.event_outbox_blocked AS k (bucket, event_key, due_at, failed_position)
+        INSERT INTO public.event_outbox_blocked AS k (bucket, event_key, due_at, failed_position, destination, hasten_from)
         SELECT v_item.bucket, v_item.event_key,
                CASE WHEN v_item.outcome = 'FAILED' THEN 'infinity'
                     ELSE v_now + make_interval(secs => LEAST(604800, GREATEST(0, coalesce(v_item.retry_delay_seconds,
                                                      symphony_internal.event_backoff(v_item.attempt_no))))) END,
-               CASE WHEN v_item.outcome = 'FAILED' THEN v_item.log_position END
+               CASE WHEN v_item.outcome = 'FAILED' THEN v_item.log_position END,
+               CASE WHEN v_item.hasten_after_seconds IS NOT NULL THEN left(v_item.destination, 255) END,
+               CASE WHEN v_item.outcome IS DISTINCT FROM 'FAILED'
+                    THEN v_now + make_interval(secs => LEAST(604800, GREATEST(0, v_item.hasten_after_seconds))) END
         ON CONFLICT (bucket, event_key) DO UPDATE
-           SET due_at = excluded.due_at, failed_position = excluded.failed_position;
+           SET due_at = excluded.due_at, failed_position = excluded.failed_position, destination = excluded.destination,
+               hasten_from = excluded.hasten_from;
     END LOOP;
 
     -- A key is not due before its first event may go.

@@ -9,7 +9,8 @@
 CREATE OR REPLACE FUNCTION symphony_internal.settle_event_attempts(
     p_worker_id TEXT, p_held SMALLINT[], p_buckets SMALLINT[], p_positions BIGINT[], p_lease_tokens UUID[], p_states TEXT[],
     p_destinations TEXT[], p_bus_references TEXT[], p_error_codes TEXT[], p_error_messages TEXT[], p_latencies_ms INT[],
-    p_retry_delays_seconds INT[], p_unknowns BOOLEAN[], p_continues BOOLEAN[], p_spends_attempts BOOLEAN[]
+    p_retry_delays_seconds INT[], p_unknowns BOOLEAN[], p_continues BOOLEAN[], p_spends_attempts BOOLEAN[],
+    p_hasten_afters_seconds INT[]
 ) RETURNS INT[] LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
@@ -55,7 +56,8 @@ BEGIN
 
     PERFORM symphony_internal.settle_blocked_events(
         array_agg(p_buckets[t.item]), array_agg(p_positions[t.item]), array_agg(p_states[t.item]),
-        array_agg(p_retry_delays_seconds[t.item]), array_agg(p_continues[t.item]), array_agg(t.attempt_no))
+        array_agg(p_retry_delays_seconds[t.item]), array_agg(p_continues[t.item]), array_agg(t.attempt_no),
+        array_agg(p_destinations[t.item]), array_agg(p_hasten_afters_seconds[t.item]))
        FROM unnest(v_items, v_nos) t(item, attempt_no);
     RETURN ARRAY(SELECT t.item FROM unnest(v_items, v_nos) t(item, attempt_no) WHERE t.attempt_no IS NULL);
 END $$;

@@ -17,7 +17,7 @@ CREATE OR REPLACE FUNCTION public.claim_outbox_batch(
     outbox_id UUID, lease_token UUID, lease_expires_at TIMESTAMPTZ, instruction_id TEXT, participant_id TEXT,
     sequence_id BIGINT, idempotency_key TEXT, rail_type TEXT, payload JSONB, attempt_count INT, must_inquire BOOLEAN,
     next_attempt_at TIMESTAMPTZ, created_at TIMESTAMPTZ, redrive_no INT, traceparent TEXT, ordered BOOLEAN,
-    marks_sending BOOLEAN, rail_key UUID, endpoint TEXT, claimed_at TIMESTAMPTZ, asked_again BOOLEAN
+    marks_sending BOOLEAN, rail_key UUID, endpoint TEXT, claimed_at TIMESTAMPTZ, asked_again BOOLEAN, only_ask BOOLEAN
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 #variable_conflict use_column
@@ -140,7 +140,7 @@ BEGIN
          WHERE p.outbox_id = ANY (v_ids)
         RETURNING p.outbox_id, p.lease_token, p.lease_expires_at, p.instruction_id, p.participant_id, p.sequence_id,
                   p.idempotency_key, p.rail_type, p.attempt_count, p.must_inquire, p.next_attempt_at, p.created_at,
-                  p.endpoint, p.claimed_at, p.lane_position IS NOT NULL AND p.lane_position > 0 AS ordered
+                  p.endpoint, p.claimed_at, p.only_ask, p.lane_position IS NOT NULL AND p.lane_position > 0 AS ordered
     ), narrative AS (
         INSERT INTO public.payment_outbox_events (event_type, outbox_id, worker_id, details)
         SELECT 'LEASE_CLAIMED', l.outbox_id, p_worker_id,
@@ -153,7 +153,7 @@ BEGIN
            -- It cannot change while an item is leased: a worker configured otherwise still marks what it sends.
            EXISTS (SELECT FROM public.payment_outbox_rails m WHERE m.rail_type = l.rail_type AND m.marks_sending),
            symphony_internal.derive_key(v_server.installation_id, l.instruction_id, l.idempotency_key, i.redrive_no), l.endpoint, l.claimed_at,
-           (l.must_inquire AND l.created_at >= v_server.decided_at AND l.created_at < v_server.ask_first_until) IS TRUE
+           (l.must_inquire AND l.created_at >= v_server.decided_at AND l.created_at < v_server.ask_first_until) IS TRUE, l.only_ask
       FROM leased l
      CROSS JOIN LATERAL (SELECT x.payload, x.redrive_no, x.traceparent
                            FROM public.payment_outbox_instructions x WHERE x.outbox_id = l.outbox_id LIMIT 1) i

@@ -3,7 +3,7 @@
 -- Moves    participant: running -> paused
 -- Caller   symphony_operator, symphony_approver
 -- Locks    the participant's pause
--- Refuses  P7005 no actor, reason or participant
+-- Refuses  P7005 no actor, reason or participant, P7007 no such participant
 -- Why      the items are set aside by the claims that meet them, not here: pausing is instant.
 CREATE OR REPLACE FUNCTION public.pause_payment_participant(
     p_participant_id TEXT, p_actor TEXT, p_reason TEXT, p_dry_run BOOLEAN DEFAULT false
@@ -13,7 +13,7 @@ DECLARE
     v_paused BOOLEAN;
 BEGIN
     PERFORM symphony_internal.require_payment_act(p_actor, p_reason, NULL, false);
-    PERFORM symphony_internal.require_outbox_id('p_participant_id', p_participant_id);
+    PERFORM symphony_internal.require_payment_participant(p_participant_id);
     v_paused := EXISTS (SELECT FROM public.payment_outbox_paused_participants s WHERE s.participant_id = p_participant_id);
     IF NOT p_dry_run THEN
         -- Waits for a resume that is about to remove the pause.

@@ -20,7 +20,7 @@ BEGIN
     PERFORM symphony_internal.require_parked_payment(p_outbox_id);
     v_known := symphony_internal.judge_payment_tries(p_outbox_id, false, p_despite_unknown, p_approver, p_dry_run);
     IF NOT p_dry_run THEN
-        UPDATE public.payment_outbox_pending p SET hold = NULL, next_attempt_at = clock_timestamp() WHERE p.outbox_id = p_outbox_id;
+        UPDATE public.payment_outbox_pending p SET hold = NULL, only_ask = false, next_attempt_at = clock_timestamp() WHERE p.outbox_id = p_outbox_id;
         INSERT INTO public.payment_outbox_events (event_type, outbox_id, actor, approver, reason, details)
         VALUES ('RELEASED', p_outbox_id, p_actor, p_approver, p_reason,
                 jsonb_build_object('despite_unknown', v_known.needs_despite_unknown));

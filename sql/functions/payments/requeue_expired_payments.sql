@@ -66,6 +66,7 @@ BEGIN
                must_inquire = j.now_must_inquire,
                endpoint = CASE WHEN j.now_must_inquire THEN p.endpoint END,
                attempt_count = LEAST(20, GREATEST(p.attempt_count, j.now_spent)),
+               hasten_from = NULL, only_ask = p.only_ask AND NOT j.parked,
                next_attempt_at = CASE WHEN p_delay IS NULL THEN p.next_attempt_at ELSE v_now + p_delay END,
                hold = CASE WHEN j.parked THEN 'PARKED'::public.outbox_hold END
           FROM judged j WHERE p.outbox_id = j.outbox_id

@@ -31,7 +31,7 @@ BEGIN
     IF NOT p_dry_run THEN
         IF p_resolution = 'RETRY' THEN
             UPDATE public.payment_outbox_pending p
-               SET hold = NULL, must_inquire = false, endpoint = NULL, cleared_at = GREATEST(clock_timestamp(), (SELECT s.decided_at FROM public.symphony_installation s)),
+               SET hold = NULL, must_inquire = false, only_ask = false, endpoint = NULL, cleared_at = GREATEST(clock_timestamp(), (SELECT s.decided_at FROM public.symphony_installation s)),
                    next_attempt_at = clock_timestamp() WHERE p.outbox_id = p_outbox_id;
             PERFORM pg_notify('outbox_pending', 'new_work');
         ELSE

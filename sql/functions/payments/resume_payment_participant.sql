@@ -3,7 +3,7 @@
 -- Moves    participant: paused -> running; what was set aside for the pause -> due at once
 -- Caller   symphony_operator, symphony_approver
 -- Locks    the participant's pause and its set-aside rows
--- Refuses  P7005 no actor, reason or participant
+-- Refuses  P7005 no actor, reason or participant, P7007 no such participant
 -- Why      the pause is deleted first, which waits for every claim that is setting items aside under it;
 --          the next statement then sees all of them.
 CREATE OR REPLACE FUNCTION public.resume_payment_participant(
@@ -14,7 +14,7 @@ DECLARE
     v_paused BOOLEAN;
 BEGIN
     PERFORM symphony_internal.require_payment_act(p_actor, p_reason, NULL, false);
-    PERFORM symphony_internal.require_outbox_id('p_participant_id', p_participant_id);
+    PERFORM symphony_internal.require_payment_participant(p_participant_id);
     v_paused := EXISTS (SELECT FROM public.payment_outbox_paused_participants s WHERE s.participant_id = p_participant_id);
     IF NOT p_dry_run AND v_paused THEN
         DELETE FROM public.payment_outbox_paused_participants s WHERE s.participant_id = p_participant_id;

@@ -8,7 +8,8 @@
 --          an earlier try is unknown, FAILED would claim to know that no money moved: it is parked. So is a
 --          FAILED outcome where a rail has told a lost worker that the money moved. An outcome that says nothing
 --          of the item (the rail is busy or away) does not count towards the ceiling: it is bounded by the time since the
---          first try, and its pause grows whatever the rail asks for. A worker may name the pause itself only
+--          first try, and its pause grows whatever the rail asks for. That pause alone may be cut short once the rail is
+--          well again, but not before the time the rail asked for (hasten_from). A worker may name the pause itself only
 --          where it has asked and not sent: it waits for the rail to settle.
 CREATE OR REPLACE FUNCTION symphony_internal.settle_payment_attempts(
     p_worker_id TEXT, p_outbox_ids UUID[], p_lease_tokens UUID[], p_states TEXT[],
@@ -124,6 +125,9 @@ BEGIN
                    CASE WHEN d.spends THEN public.backoff(d.now_spent) ELSE LEAST(300, public.backoff(d.new_no - d.now_spent)) END))))),
                must_inquire = d.maybe_moved,
                endpoint = CASE WHEN d.maybe_moved THEN p.endpoint END,
+               hasten_from = CASE WHEN NOT d.spends AND d.retry_delay_seconds IS NULL AND NOT d.parks
+                                  THEN v_now + make_interval(secs => LEAST(604800, GREATEST(0, coalesce(d.retry_after_seconds, 0)))) END,
+               only_ask = p.only_ask AND NOT d.parks,
                hold = CASE WHEN d.parks THEN 'PARKED'::public.outbox_hold END
           FROM decided d WHERE p.outbox_id = d.id AND d.new_state = 'RETRYABLE'
     ), narrative AS (

@@ -75,33 +75,14 @@ pub enum IncidentLane {
     Triggers,
 }
 
-/// Options of `resolve`.
-#[derive(Debug, Clone, Args)]
-#[command(
-    after_help = "  --as dispatched  the money moved; --reference is the proof\n  --as failed      it did not move and shall not\n  \
-                        --as retry       it did not move and shall be sent; nothing will be inquired first: be sure"
-)]
-pub struct Resolve {
-    /// What became of it
-    #[arg(long = "as", value_enum, value_name = "OUTCOME")]
-    pub outcome: ResolveAs,
-    /// The rail's reference, the proof that the money moved
-    #[arg(long, required_if_eq("outcome", "dispatched"))]
-    pub reference: Option<String>,
-    /// The item, who and why.
+/// What to pause.
+#[derive(Debug, Clone, Subcommand)]
+pub enum PauseTarget {
+    /// Everything that is paused, with who did it and why
+    List,
+    /// Something.
     #[command(flatten)]
-    pub act: SendingAct,
-}
-
-/// What became of a parked item.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ResolveAs {
-    /// The money moved
-    Dispatched,
-    /// It did not move and shall not
-    Failed,
-    /// It did not move and shall be sent
-    Retry,
+    Switch(SwitchTarget),
 }
 
 /// What to pause or resume.

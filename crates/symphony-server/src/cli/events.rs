@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use symphony::lanes::events::TypePattern;
 use uuid::Uuid;
 
@@ -67,14 +67,28 @@ pub struct Redrive {
     /// Events of this tenant
     #[arg(long, value_name = "ID", help_heading = "Events")]
     pub tenant: Option<String>,
-    /// Events that ended with this code
-    #[arg(long, value_name = "CODE", help_heading = "Events")]
+    /// FAILED payments of this rail
+    #[arg(long, value_name = "NAME", help_heading = "Payments")]
+    pub rail: Option<String>,
+    /// FAILED payments of this participant
+    #[arg(long, value_name = "ID", help_heading = "Payments")]
+    pub participant: Option<String>,
+    /// FAILED executions of this app, again with the script as it is now
+    #[arg(long, value_name = "NAME", help_heading = "Apps", conflicts_with_all = ["rail", "participant"])]
+    pub app: Option<String>,
+    /// Those that ended with this code
+    #[arg(
+        long,
+        value_name = "CODE",
+        visible_alias = "code",
+        help_heading = "Filters of every lane"
+    )]
     pub error_code: Option<String>,
-    /// Events committed at or after this time: 2027-01-31T12:00:00Z, or how long ago, such as 2h
-    #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Events")]
+    /// Events committed, others ended at or after this time: 2027-01-31T12:00:00Z, or how long ago, such as 2h
+    #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Filters of every lane")]
     pub since: Option<DateTime<Utc>>,
-    /// Events committed before this time
-    #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Events")]
+    /// Events committed, others ended before this time
+    #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Filters of every lane")]
     pub until: Option<DateTime<Utc>>,
     /// Events that were SENT, too; with a filter, those instead of the FAILED ones
     #[arg(long, help_heading = "Events")]
@@ -83,8 +97,8 @@ pub struct Redrive {
     #[arg(long, default_value_t = DEDUP_WINDOW_SECONDS, value_name = "SECONDS", help_heading = "Events",
           value_parser = clap::value_parser!(i32).range(0..=604_800))]
     pub dedup_window: i32,
-    /// At most so many events, the earliest in the log first
-    #[arg(long, default_value_t = 100, help_heading = "Events", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    /// At most so many, the earliest first
+    #[arg(long, default_value_t = 100, help_heading = "Filters of every lane", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub limit: u32,
     /// Who and why.
     #[command(flatten)]
@@ -106,7 +120,10 @@ pub(super) const REDRIVE_HELP: &str = "A payment becomes a new item with a new k
      symphony redrive inv-1 --reason 'account was corrected'\n  \
      symphony redrive --event-id 5f0c6f3e-8d1b-4c63-9a0e-2f1d7c3b5a91 --reason 'topic exists now'\n  \
      symphony redrive --event-type 'events.transfers.*' --error-code RETRY_CEILING --since 2h --reason 'topic exists now'\n  \
-     symphony redrive --sent --key tr_123 --reason 'consumer lost its data'\n\n\
+     symphony redrive --sent --key tr_123 --reason 'consumer lost its data'\n  \
+     symphony redrive --rail sepa --code AC04 --since 2h --reason 'the bank corrected its list'\n  \
+     symphony redrive --app shop --code SCRIPT_ERROR --reason 'the script is mended'\n\n\
+     Many payments at once: what the rail never answered is left alone.\n\n\
      A bus that deduplicates (SNS FIFO: 300 seconds) swallows a repeated event id without a word. So an event waits until \
      --dedup-window has passed since its last attempt; the answer says until when. Later events of its key wait behind it.";
 
@@ -141,21 +158,12 @@ pub(super) const SKIP_HELP: &str = "Examples:\n  \
      symphony skip --event-id 5f0c6f3e-8d1b-4c63-9a0e-2f1d7c3b5a91 --reason 'nobody reads it any more'\n\n\
      A skipped event stays FAILED: consumers do not get it, unless it is redriven later, out of its turn.";
 
-/// A lane whose dead letters are listed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DlqLane {
-    /// Payments that are parked or FAILED
-    Payments,
-    /// Events that are FAILED
-    Events,
-}
-
 fn event_type(text: &str) -> Result<String, String> {
     TypePattern::parse(text).map(|_| text.to_owned())
 }
 
 /// A time, or how long ago it was.
-fn time(text: &str) -> Result<DateTime<Utc>, String> {
+pub(super) fn time(text: &str) -> Result<DateTime<Utc>, String> {
     DateTime::parse_from_rfc3339(text).map(|at| at.to_utc()).ok().or_else(|| ago(text)).ok_or_else(
         || {
             "must be a time such as 2027-01-31T12:00:00Z, or how long ago, such as 90s, 30m, 2h or 7d"

@@ -8,9 +8,10 @@ use serde::Serialize;
 use symphony::db::{ActAnswer, Auditor, DbError, FoundItem, Known, Operator, Role, SwitchAnswer};
 use symphony::domain::{Act, OutboxId, Resolution, Switch};
 
-use super::event_acts;
+use super::{attention, bulk, event_acts, nearest, statement};
 use crate::cli::{
-    ActOptions, Global, ItemAct, Redrive, Resolve, ResolveAs, SendingAct, Skip, SwitchTarget,
+    ActOptions, Global, ItemAct, PauseTarget, Redrive, Resolve, ResolveAs, SendingAct, Skip,
+    SwitchTarget,
 };
 use crate::output::{self, Failure};
 use crate::server::Server;
@@ -51,25 +52,33 @@ pub(super) async fn release(global: &Global, options: &SendingAct) -> Result<Exi
 }
 
 pub(super) async fn resolve(global: &Global, options: &Resolve) -> Result<ExitCode, Failure> {
-    let act = sending_act(&options.act)?;
+    if let Some(file) = &options.statement {
+        return statement::run(global, options, file).await;
+    }
+    let Some(id) = &options.id else { return bulk::resolve(global, options).await };
+    let act = Act {
+        despite_unknown: options.despite_unknown,
+        ..act_of(&options.act, options.approver.as_ref())?
+    };
     let resolution = match (options.outcome, &options.reference) {
-        (ResolveAs::Dispatched, Some(reference)) => {
+        (Some(ResolveAs::Dispatched), Some(reference)) => {
             Resolution::Dispatched { rail_reference: reference.clone() }
         }
-        (ResolveAs::Failed, None) => Resolution::Failed,
-        (ResolveAs::Retry, None) => Resolution::Retry,
-        (ResolveAs::Dispatched, None) => {
+        (Some(ResolveAs::Failed), None) => Resolution::Failed,
+        (Some(ResolveAs::Retry), None) => Resolution::Retry,
+        (Some(ResolveAs::Dispatched), None) => {
             return Err(Failure::new("--as dispatched needs --reference: it is the proof"));
         }
         // Somebody who has a reference and says "failed" has mixed something up.
-        (ResolveAs::Failed | ResolveAs::Retry, Some(_)) => {
+        (Some(ResolveAs::Failed | ResolveAs::Retry), Some(_)) => {
             return Err(Failure::new(
                 "--reference is the proof that the money moved: it goes with --as dispatched only",
             ));
         }
+        (None, _) => return Err(Failure::new("say what became of it, with --as")),
     };
     as_operator(global, async |operator| {
-        let item = one_item(&operator.reader(), &options.act.item.id).await?;
+        let item = one_item(&operator.reader(), id).await?;
         let told = operator.resolve(item.outbox_id, &resolution, &act).await.map_err(in_options)?;
         let becomes = becomes(&told.answer) + &known(&told.known, act.dry_run);
         tell(global, &RESOLVE, act.dry_run, &told, &in_words(&item), &becomes)
@@ -78,10 +87,31 @@ pub(super) async fn resolve(global: &Global, options: &Resolve) -> Result<ExitCo
 }
 
 pub(super) async fn redrive(global: &Global, options: &Redrive) -> Result<ExitCode, Failure> {
-    let Some(id) = &options.id else { return event_acts::redrive(global, options).await };
-    if event_acts::names_events(options) {
+    let payments = options.rail.is_some() || options.participant.is_some();
+    let events = event_acts::names_events(options);
+    if usize::from(options.id.is_some())
+        + usize::from(payments)
+        + usize::from(options.app.is_some())
+        + usize::from(events)
+        > 1
+    {
         return Err(Failure::new(
-            "name a payment by its id, or events by --event-id or a filter: not both at once",
+            "name a payment by its id, or choose payments by --rail or --participant, executions by --app, or events by \
+             --event-id or a filter: not both at once",
+        ));
+    }
+    let Some(id) = &options.id else {
+        return if payments {
+            bulk::redrive(global, options).await
+        } else if options.app.is_some() {
+            bulk::replay(global, options).await
+        } else {
+            event_acts::redrive(global, options).await
+        };
+    };
+    if event_acts::has_filter(options) {
+        return Err(Failure::new(
+            "name a payment by its id, or choose some by a filter: not both at once",
         ));
     }
     let act = Act {
@@ -139,14 +169,18 @@ pub(super) async fn skip(global: &Global, options: &Skip) -> Result<ExitCode, Fa
     .await
 }
 
-pub(super) async fn pause(global: &Global, target: &SwitchTarget) -> Result<ExitCode, Failure> {
+pub(super) async fn pause(global: &Global, target: &PauseTarget) -> Result<ExitCode, Failure> {
+    let PauseTarget::Switch(target) = target else { return list_paused(global).await };
     let (switch, act, name) = switch_of(target)?;
     as_operator(global, async |operator| {
-        let answer = match switch {
-            Target::Payments(switch) => operator.pause(&switch, &act).await,
+        let answer = match &switch {
+            Target::Payments(switch) => operator.pause(switch, &act).await,
             Target::Events => operator.switch_events(true, &act).await,
-        }
-        .map_err(in_options)?;
+        };
+        let answer = match answer {
+            Err(error) => return Err(no_such_name(&operator, &switch, error).await?),
+            Ok(answer) => answer,
+        };
         tell_switch(global, &PAUSE, &name, &answer)
     })
     .await
@@ -155,12 +189,54 @@ pub(super) async fn pause(global: &Global, target: &SwitchTarget) -> Result<Exit
 pub(super) async fn resume(global: &Global, target: &SwitchTarget) -> Result<ExitCode, Failure> {
     let (switch, act, name) = switch_of(target)?;
     as_operator(global, async |operator| {
-        let answer = match switch {
-            Target::Payments(switch) => operator.resume(&switch, &act).await,
+        let answer = match &switch {
+            Target::Payments(switch) => operator.resume(switch, &act).await,
             Target::Events => operator.switch_events(false, &act).await,
-        }
-        .map_err(in_options)?;
+        };
+        let answer = match answer {
+            Err(error) => return Err(no_such_name(&operator, &switch, error).await?),
+            Ok(answer) => answer,
+        };
         tell_switch(global, &RESUME, &name, &answer)
+    })
+    .await
+}
+
+/// A name that does not exist is answered with those that are near.
+async fn no_such_name(
+    operator: &Operator,
+    target: &Target,
+    error: DbError,
+) -> Result<Failure, Failure> {
+    let reader = operator.reader();
+    let (what, given, names, list) = match target {
+        Target::Payments(Switch::Rail(name)) if error.code() == "P7007" => {
+            ("rail", name, reader.rail_names().await?, "symphony rail")
+        }
+        Target::Payments(Switch::Participant(name)) if error.code() == "P7007" => {
+            ("participant", name, reader.participant_names().await?, "symphony dlq count")
+        }
+        _ => return Ok(in_options(error)),
+    };
+    let near = if what == "rail" {
+        nearest::hint(given, &names, list)
+    } else {
+        nearest::near(given, &names)
+    };
+    Ok(Failure::new(format!("there is no {what} {given:?}{near}")).with_code("P7007"))
+}
+
+async fn list_paused(global: &Global) -> Result<ExitCode, Failure> {
+    as_operator(global, async |operator| {
+        let paused = operator.reader().paused().await?;
+        if global.json {
+            output::json(&paused)?;
+        } else if paused.is_empty() {
+            output::print("nothing is paused\n")?;
+        } else {
+            output::print(&attention::paused_table(&paused))?;
+        }
+        Ok(ExitCode::SUCCESS)
     })
     .await
 }
@@ -252,11 +328,12 @@ pub(super) fn in_options(error: DbError) -> Failure {
         ("p_resend_sent", "--sent"),
         ("p_despite_unknown", "--despite-unknown"),
         ("p_incident_no", "the number"),
+        ("p_name", "the name"),
     ])
 }
 
 /// The item an id names. An act is on one item: of several, the person chooses.
-async fn one_item(reader: &Auditor, id: &str) -> Result<FoundItem, Failure> {
+pub(super) async fn one_item(reader: &Auditor, id: &str) -> Result<FoundItem, Failure> {
     let mut items = reader.find_items(id).await?;
     // An outbox id names its item, even if an instruction should be called the same.
     if let Some(named) = id
@@ -280,7 +357,7 @@ async fn one_item(reader: &Auditor, id: &str) -> Result<FoundItem, Failure> {
     }
 }
 
-fn in_words(item: &FoundItem) -> String {
+pub(super) fn in_words(item: &FoundItem) -> String {
     format!(
         "{} (instruction {}, participant {}, rail {})",
         item.outbox_id,

@@ -1,15 +1,75 @@
-//! `symphony bus setup`: topics, queues, streams and consumers, and who must be allowed what.
+//! `symphony bus`: how buses are; and `bus setup`: topics, queues, streams and consumers, and who must be allowed what.
 
 use std::process::ExitCode;
 
+use chrono::Utc;
 use serde_json::{Map, Value};
+use symphony::db::Operator;
 use symphony_connect::buses::setup::{Action, Setup};
 
-use crate::cli::{BusSetup, Global};
+use super::acts;
+use super::destination::{self, Kind};
+use crate::cli::{Bus, BusSetup, Global};
 use crate::config::{Config, set_up_bus};
 use crate::output::{self, Failure};
 
-pub(super) async fn set_up(global: &Global, options: &BusSetup) -> Result<ExitCode, Failure> {
+pub(super) async fn run(global: &Global, what: Option<&Bus>) -> Result<ExitCode, Failure> {
+    match what {
+        Some(Bus::Setup(options)) => set_up(global, options).await,
+        Some(Bus::Reset(options)) => destination::reset(global, Kind::Bus, options).await,
+        Some(Bus::List) | None => {
+            acts::as_operator(global, async |operator| show(global, None, &operator).await).await
+        }
+        Some(Bus::Show { name }) => {
+            acts::as_operator(global, async |operator| show(global, Some(name), &operator).await)
+                .await
+        }
+    }
+}
+
+async fn show(
+    global: &Global,
+    name: Option<&String>,
+    operator: &Operator,
+) -> Result<ExitCode, Failure> {
+    let mut buses = operator.reader().destinations(Some(Kind::Bus.lane())).await?;
+    buses.retain(|bus| name.is_none_or(|name| *name == bus.name));
+    let now = Utc::now();
+    if let (Some(name), true) = (name, buses.is_empty()) {
+        return Err(destination::not_served(operator, Kind::Bus, name).await?);
+    }
+    if global.json {
+        output::json(&buses)?;
+    } else if let (Some(_), [bus]) = (name, buses.as_slice()) {
+        let title = format!("bus {}", output::plain(&bus.name));
+        output::print(&destination::listed(&title, &destination::lines(bus, now)))?;
+    } else if buses.is_empty() {
+        output::print("no live worker serves a bus\n")?;
+    } else {
+        output::print(&output::table(
+            [
+                output::whole("bus"),
+                output::states("state"),
+                output::number("workers"),
+                output::number("calls/min"),
+                output::number("latency"),
+            ],
+            buses.iter().map(|bus| {
+                let (per_minute, latency) = destination::calls(bus);
+                [
+                    output::plain(&bus.name),
+                    destination::in_short(bus, now),
+                    bus.workers.to_string(),
+                    per_minute,
+                    latency,
+                ]
+            }),
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn set_up(global: &Global, options: &BusSetup) -> Result<ExitCode, Failure> {
     let config = Config::load(global.config.as_deref())?;
     if let Some(name) = options.name.as_ref().filter(|name| !config.buses.contains_key(*name)) {
         return Err(Failure::new(format!(

@@ -1,17 +1,26 @@
-//! `symphony dlq list`: what waits for a person, and what to type next.
+//! `symphony dlq`: what waits for a person in every lane, by pages and in figures, and what to type next.
+
+mod close;
+mod render;
 
 use std::process::ExitCode;
 
-use chrono::Utc;
 use serde::Serialize;
-use symphony::db::{EventFilter, FoundEvent, Incident, Operator, WaitingItem, WaitingQuery};
+use symphony::db::{
+    FailedExecution, FoundEvent, Incident, LetterFilter, Operator, WaitingItem, WaitingQuery,
+};
 
-use super::incident;
-use crate::cli::{DlqLane, DlqList, Global};
+use super::hints::symphony;
+use crate::cli::{Cursor, Dlq, DlqLane, DlqList, Global};
 use crate::output::{self, Failure};
 
-pub(super) async fn run(global: &Global, options: &DlqList) -> Result<ExitCode, Failure> {
-    super::acts::as_operator(global, async |operator| list(global, options, &operator).await).await
+pub(super) async fn run(global: &Global, what: &Dlq) -> Result<ExitCode, Failure> {
+    super::acts::as_operator(global, async |operator| match what {
+        Dlq::List(options) => list(global, options, &operator).await,
+        Dlq::Count => count(global, &operator).await,
+        Dlq::Close(options) => close::run(global, options, &operator).await,
+    })
+    .await
 }
 
 /// What waits, with what to type next.
@@ -21,6 +30,15 @@ struct Line<T> {
     #[serde(flatten)]
     item: T,
     next_command: String,
+    /// For `--after`.
+    cursor: String,
+}
+
+/// A lane's page.
+struct Page<T> {
+    lines: Vec<Line<T>>,
+    /// What prints the next one, if there is one.
+    next: Option<String>,
 }
 
 /// One after the other, for scripts.
@@ -29,7 +47,38 @@ struct Line<T> {
 enum Either {
     Payment(Line<WaitingItem>),
     Event(Line<FoundEvent>),
+    Execution(Line<FailedExecution>),
     Incident(Incident),
+}
+
+/// Which lanes the options are about; options of two lanes contradict each other.
+fn wanted_lanes(options: &DlqList) -> Result<Vec<DlqLane>, Failure> {
+    let named = [
+        (DlqLane::Payments, "--parked, --rail and --participant are about payments", {
+            options.parked || options.rail.is_some() || options.participant.is_some()
+        }),
+        (DlqLane::Events, "--topic is about events", options.topic.is_some()),
+        (DlqLane::Triggers, "--app is about executions", options.app.is_some()),
+    ];
+    let mut lanes = match options.lane {
+        Some(lane) => vec![lane],
+        None => vec![DlqLane::Payments, DlqLane::Events, DlqLane::Triggers],
+    };
+    for (lane, about, given) in named {
+        if given && !lanes.contains(&lane) {
+            let other = options.lane.map_or("the other lane's option".to_owned(), |lane| {
+                format!("--lane {}", lane_name(lane))
+            });
+            return Err(Failure::new(format!("{about}: leave out {other}")));
+        }
+        if given {
+            lanes = vec![lane];
+        }
+    }
+    if options.after.is_some() && lanes.len() > 1 {
+        return Err(Failure::new("--after goes on with one lane's page: say which with --lane"));
+    }
+    Ok(lanes)
 }
 
 async fn list(
@@ -37,229 +86,187 @@ async fn list(
     options: &DlqList,
     operator: &Operator,
 ) -> Result<ExitCode, Failure> {
-    let about_payments = options.parked || options.rail.is_some();
-    if about_payments && options.lane == Some(DlqLane::Events) {
-        return Err(Failure::new(
-            "--parked and --rail are about payments: leave out --lane events",
-        ));
+    let lanes = wanted_lanes(options)?;
+    let narrowed = options.parked
+        || options.failed
+        || options.code.is_some()
+        || options.rail.is_some()
+        || options.participant.is_some()
+        || options.topic.is_some()
+        || options.app.is_some()
+        || options.after.is_some();
+    let mut all: Vec<Either> = Vec::new();
+    let mut texts = Vec::new();
+    for lane in &lanes {
+        match lane {
+            DlqLane::Payments => {
+                let page = payments(options, operator).await?;
+                if !page.lines.is_empty() {
+                    texts.push(render::payments(&page));
+                }
+                all.extend(page.lines.into_iter().map(Either::Payment));
+            }
+            DlqLane::Events => {
+                let page = events(options, operator).await?;
+                if !page.lines.is_empty() {
+                    texts.push(render::events(&page));
+                }
+                all.extend(page.lines.into_iter().map(Either::Event));
+            }
+            DlqLane::Triggers => {
+                let page = executions(options, operator).await?;
+                if !page.lines.is_empty() {
+                    texts.push(render::executions(&page));
+                }
+                all.extend(page.lines.into_iter().map(Either::Execution));
+            }
+        }
     }
-    let (payments, more_payments) = if options.lane == Some(DlqLane::Events) {
-        (Vec::new(), false)
-    } else {
-        waiting_payments(options, operator).await?
-    };
-    let (events, more_events) = if options.lane == Some(DlqLane::Payments) || about_payments {
-        (Vec::new(), false)
-    } else {
-        failed_events(options, operator).await?
-    };
-    let wanted = |incident: &Incident| match options.lane {
-        None => true,
-        Some(DlqLane::Payments) => incident.lane == "payments",
-        Some(DlqLane::Events) => incident.lane == "events",
-    };
     // Whoever asks for one kind of item only is not told of contradictions.
-    let incidents: Vec<Incident> = if about_payments || options.failed {
-        Vec::new()
-    } else {
-        let all = operator.reader().incidents(i64::from(options.limit)).await?;
-        all.into_iter().filter(wanted).collect()
-    };
+    if !narrowed {
+        let named =
+            |incident: &Incident| lanes.iter().any(|lane| lane_name(*lane) == incident.lane);
+        let mut incidents = operator.reader().incidents(i64::from(options.limit)).await?;
+        incidents.retain(named);
+        if !incidents.is_empty() {
+            texts.push(super::incident::render(&incidents));
+        }
+        all.extend(incidents.into_iter().map(Either::Incident));
+    }
     if global.json {
-        let payments = payments.into_iter().map(Either::Payment);
-        let events = events.into_iter().map(Either::Event);
-        let incidents = incidents.into_iter().map(Either::Incident);
-        let lines: Vec<Either> = payments.chain(events).chain(incidents).collect();
-        output::json(&lines)?;
-    } else if payments.is_empty() && events.is_empty() && incidents.is_empty() {
+        output::json(&all)?;
+    } else if texts.is_empty() {
         output::print("nothing waits for a person\n")?;
     } else {
-        let mut tables = Vec::new();
-        if !payments.is_empty() {
-            tables.push(render(&payments, more_payments));
-        }
-        if !events.is_empty() {
-            tables.push(render_events(&events, more_events));
-        }
-        if !incidents.is_empty() {
-            tables.push(incident::render(&incidents));
-        }
-        output::print(&tables.join("\n"))?;
+        output::print(&texts.join("\n"))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn waiting_payments(
+fn lane_name(lane: DlqLane) -> &'static str {
+    match lane {
+        DlqLane::Payments => "payments",
+        DlqLane::Events => "events",
+        DlqLane::Triggers => "triggers",
+    }
+}
+
+fn filter(options: &DlqList) -> LetterFilter<'_> {
+    LetterFilter {
+        code: options.code.as_deref(),
+        since: options.since,
+        until: options.until,
+        newest: options.newest,
+        after: options.after.map(|after| (after.since, after.id)),
+        // One more than asked for, to know whether there are more.
+        limit: i64::from(options.limit) + 1,
+    }
+}
+
+/// So many, each with its cursor; and what prints the next page.
+fn page<T>(
     options: &DlqList,
-    operator: &Operator,
-) -> Result<(Vec<Line<WaitingItem>>, bool), Failure> {
+    lane: DlqLane,
+    found: Vec<T>,
+    told: impl Fn(T) -> (Cursor, String, T),
+) -> Page<T> {
+    let limit = usize::try_from(options.limit).unwrap_or(usize::MAX);
+    let more = found.len() > limit;
+    let lines: Vec<Line<T>> = found
+        .into_iter()
+        .take(limit)
+        .map(|item| {
+            let (cursor, next_command, item) = told(item);
+            Line { lane: lane_name(lane), item, next_command, cursor: cursor.to_string() }
+        })
+        .collect();
+    let last = lines.last().map(|line| line.cursor.as_str()).filter(|_| more);
+    let next = last.map(|after| symphony(&next_page(options, lane, after)));
+    Page { lines, next }
+}
+
+/// The same command, for the page after this.
+fn next_page(options: &DlqList, lane: DlqLane, after: &str) -> String {
+    let mut command = format!("dlq list --lane {}", lane_name(lane));
+    for (given, flag) in
+        [(options.parked, "--parked"), (options.failed, "--failed"), (options.newest, "--newest")]
+    {
+        if given {
+            command.push_str(&format!(" {flag}"));
+        }
+    }
+    for (name, value) in [
+        ("--rail", &options.rail),
+        ("--participant", &options.participant),
+        ("--topic", &options.topic),
+        ("--app", &options.app),
+        ("--code", &options.code),
+    ] {
+        if let Some(value) = value {
+            command.push_str(&format!(" {name} {}", super::hints::quoted(value)));
+        }
+    }
+    for (name, value) in [("--since", options.since), ("--until", options.until)] {
+        if let Some(value) = value {
+            command.push_str(&format!(" {name} {}", value.format("%Y-%m-%dT%H:%M:%SZ")));
+        }
+    }
+    if options.limit != 50 {
+        command.push_str(&format!(" --limit {}", options.limit));
+    }
+    command.push_str(&format!(" --after {after}"));
+    command
+}
+
+async fn payments(options: &DlqList, operator: &Operator) -> Result<Page<WaitingItem>, Failure> {
     let query = WaitingQuery {
         parked: !options.failed,
         failed: !options.parked,
         rail_type: options.rail.as_deref(),
-        // One more than asked for, to know whether there are more.
-        limit: i64::from(options.limit) + 1,
+        participant_id: options.participant.as_deref(),
+        filter: filter(options),
     };
-    let items = operator.reader().waiting(query).await?;
-    let lines = items.into_iter().map(|item| Line {
-        lane: "payments",
-        next_command: next_command(&item),
-        item,
-    });
-    Ok(at_most(lines.collect(), options.limit))
+    let found = operator.reader().waiting(query).await?;
+    Ok(page(options, DlqLane::Payments, found, |item| {
+        let cursor = Cursor { since: item.since, id: item.outbox_id.0 };
+        (cursor, render::next_command(&item), item)
+    }))
 }
 
-async fn failed_events(
+async fn events(options: &DlqList, operator: &Operator) -> Result<Page<FoundEvent>, Failure> {
+    let found = operator.reader().failed_events(options.topic.as_deref(), filter(options)).await?;
+    Ok(page(options, DlqLane::Events, found, |item| {
+        let cursor = Cursor { since: item.ended_at, id: item.event_id };
+        let next = symphony(&format!("redrive --event-id {} --reason WHY", item.event_id));
+        (cursor, next, item)
+    }))
+}
+
+async fn executions(
     options: &DlqList,
     operator: &Operator,
-) -> Result<(Vec<Line<FoundEvent>>, bool), Failure> {
-    let filter = EventFilter { limit: i64::from(options.limit) + 1, ..EventFilter::default() };
-    let events = operator.reader().find_events(&filter).await?;
-    let lines = events.into_iter().map(|item| Line {
-        lane: "events",
-        next_command: format!("symphony redrive --event-id {} --reason WHY", item.event_id),
-        item,
-    });
-    Ok(at_most(lines.collect(), options.limit))
+) -> Result<Page<FailedExecution>, Failure> {
+    let found =
+        operator.reader().failed_executions(options.app.as_deref(), filter(options)).await?;
+    Ok(page(options, DlqLane::Triggers, found, |item| {
+        let cursor = Cursor { since: item.failed_at, id: item.id };
+        let next = match item.script_name {
+            Some(_) => symphony(&format!("app replay {} --reason WHY", item.id)),
+            // Mail has no script to replay.
+            None => symphony(&format!("show {}", item.id)),
+        };
+        (cursor, next, item)
+    }))
 }
 
-/// So many, and whether there were more.
-fn at_most<T>(mut lines: Vec<T>, limit: u32) -> (Vec<T>, bool) {
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let more = lines.len() > limit;
-    lines.truncate(limit);
-    (lines, more)
-}
-
-/// The safe next step. Where the money may have moved that is to look, never to send.
-fn next_command(item: &WaitingItem) -> String {
-    let id = item.outbox_id;
-    match (item.state.as_str(), item.must_inquire || item.late_yes) {
-        ("FAILED", false) => format!("symphony redrive {id} --reason WHY"),
-        ("PARKED", false) => format!("symphony release {id} --reason WHY"),
-        _ => format!("symphony show {id}"),
+async fn count(global: &Global, operator: &Operator) -> Result<ExitCode, Failure> {
+    let counts = operator.reader().letter_counts().await?;
+    if global.json {
+        output::json(&counts)?;
+    } else if counts.is_empty() {
+        output::print("nothing waits for a person\n")?;
+    } else {
+        output::print(&render::counts(&counts))?;
     }
-}
-
-fn render(lines: &[Line<WaitingItem>], more: bool) -> String {
-    let mut text = output::table(
-        [
-            output::short("id"),
-            output::short("instruction"),
-            output::short("participant"),
-            output::short("rail"),
-            output::states("state"),
-            output::short("code"),
-            output::whole("for"),
-            output::command("next"),
-        ],
-        lines.iter().map(|Line { item, next_command, .. }| {
-            [
-                item.outbox_id.to_string(),
-                output::plain(&item.instruction_id),
-                output::plain(&item.participant_id),
-                output::plain(&item.rail_type),
-                state(item),
-                codes(item),
-                output::length(item.age_seconds),
-                next_command.clone(),
-            ]
-        }),
-    );
-    let any = |of: fn(&WaitingItem) -> bool| lines.iter().any(|line| of(&line.item));
-    advise(
-        &mut text,
-        &[
-            (
-                any(|item| item.state == "PARKED" && (item.must_inquire || item.late_yes)),
-                "unknown: look, ask the rail, then: symphony resolve ID --as dispatched --reference REF | --as failed | --as retry",
-            ),
-            (
-                any(|item| item.blocks_its_lane),
-                "blocks its lane: redrive it, or let the lane go on: symphony skip --participant ID --rail NAME",
-            ),
-            (
-                any(|item| item.late_yes),
-                "late yes: a rail told a lost worker that it was executed; sending it again may pay twice",
-            ),
-            (more, "there are more: raise --limit, or choose by --rail, --parked or --failed"),
-        ],
-    );
-    text
-}
-
-fn render_events(lines: &[Line<FoundEvent>], more: bool) -> String {
-    let now = Utc::now();
-    let mut text = output::table(
-        [
-            output::short("event"),
-            output::short("type"),
-            output::short("key"),
-            output::states("state"),
-            output::short("to"),
-            output::short("code"),
-            output::whole("for"),
-            output::command("next"),
-        ],
-        lines.iter().map(|Line { item, next_command, .. }| {
-            [
-                item.event_id.to_string(),
-                output::plain(&item.event_type),
-                output::plain(&item.event_key),
-                if item.blocks_its_key { "FAILED, blocks its key" } else { "FAILED" }.to_owned(),
-                output::plain(item.destination.as_deref().unwrap_or_default()),
-                output::plain(item.error_code.as_deref().unwrap_or_default()),
-                output::length((now - item.ended_at).num_seconds()),
-                next_command.clone(),
-            ]
-        }),
-    );
-    advise(
-        &mut text,
-        &[
-            (
-                lines.iter().any(|line| line.item.blocks_its_key),
-                "blocks its key: redrive it, or let the key go on without it: symphony skip --event-id ID",
-            ),
-            (
-                lines.len() > 1,
-                "many of one cause: symphony redrive --error-code CODE --event-type 'TYPE.*' --reason WHY",
-            ),
-            (more, "there are more: raise --limit"),
-        ],
-    );
-    text
-}
-
-fn advise(text: &mut String, advice: &[(bool, &str)]) {
-    for (applies, advice) in advice {
-        if *applies {
-            text.push_str("  ");
-            text.push_str(advice);
-            text.push('\n');
-        }
-    }
-}
-
-fn state(item: &WaitingItem) -> String {
-    let mut text = item.state.clone();
-    for (applies, word) in [
-        (item.must_inquire, ", unknown"),
-        (item.blocks_its_lane, ", blocks its lane"),
-        (item.late_yes, ", late yes"),
-    ] {
-        if applies {
-            text.push_str(word);
-        }
-    }
-    text
-}
-
-fn codes(item: &WaitingItem) -> String {
-    let codes: Vec<String> = [&item.error_code, &item.rail_code]
-        .into_iter()
-        .flatten()
-        .map(|c| output::plain(c))
-        .collect();
-    codes.join(" / ")
+    Ok(ExitCode::SUCCESS)
 }

@@ -9,9 +9,12 @@ use sqlx::postgres::PgConnectOptions;
 use symphony::db::catalog::{self, environment};
 use symphony::db::inspect::{self, ServerFacts};
 use symphony::db::migrate::{self, MigrateError, State};
-use symphony::db::{Database, DbError, Hints, SERVER_RECORD, ServerRecord, data_checks};
+use symphony::db::{
+    Database, DbError, Hints, SERVER_RECORD, ServerRecord, UNSERVED, Unserved, data_checks,
+};
 use symphony::lanes::payments::RailSetup;
 
+use super::attention;
 use crate::cli::Global;
 use crate::config::Config;
 use crate::output::{self, Failure};
@@ -215,6 +218,12 @@ async fn examine_data(
             ));
         }
     }
+    if let Ok(unserved) = unserved(connection).await {
+        if unserved.is_empty() {
+            checks.push(ok("served", "whatever waits has a live worker that serves it"));
+        }
+        checks.extend(unserved.iter().map(|one| warn("served", attention::unserved(one))));
+    }
     let report = match data_checks::contradictions(connection, deep).await {
         Err(
             MigrateError::Db(DbError::MissingPrivilege { .. }) | MigrateError::Privilege { .. },
@@ -250,6 +259,15 @@ async fn open_incidents(connection: &mut PgConnection) -> Result<Vec<(String, i6
     let incidents = inspect::open_incidents(&mut transaction).await;
     transaction.rollback().await?;
     Ok(incidents?)
+}
+
+/// What waits and nobody serves, as whoever the login may be.
+async fn unserved(connection: &mut PgConnection) -> Result<Vec<Unserved>, Failure> {
+    let mut transaction = connection.begin().await?;
+    migrate::become_reader(&mut transaction).await?;
+    let unserved = sqlx::query_as(UNSERVED).fetch_all(&mut *transaction).await;
+    transaction.rollback().await?;
+    Ok(unserved?)
 }
 
 /// What a worker started here would meet: its settings, its rails, its hints.

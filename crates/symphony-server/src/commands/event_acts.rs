@@ -20,10 +20,15 @@ enum Chosen {
 
 /// Whether an option says that events are meant.
 pub(super) fn names_events(options: &Redrive) -> bool {
-    !options.event_id.is_empty() || has_filter(options) || options.sent
+    !options.event_id.is_empty()
+        || options.event_type.is_some()
+        || options.key.is_some()
+        || options.tenant.is_some()
+        || options.sent
 }
 
-fn has_filter(options: &Redrive) -> bool {
+/// Whether some are chosen, and not named.
+pub(super) fn has_filter(options: &Redrive) -> bool {
     options.event_type.is_some()
         || options.key.is_some()
         || options.tenant.is_some()
@@ -58,7 +63,8 @@ fn chosen(options: &Redrive) -> Result<Chosen, Failure> {
             limit: i64::from(options.limit) + 1,
         })),
         (true, false) => Err(Failure::new(
-            "name what to redrive: a payment by its id, events by --event-id, or by a filter such as --event-type '*'",
+            "name what to redrive: a payment by its id, events by --event-id, or by a filter such as --event-type '*', --rail NAME \
+             or --app NAME",
         )),
     }
 }

@@ -3,32 +3,39 @@
 mod acts;
 mod alone;
 mod app;
+mod attention;
 mod bench;
+mod bulk;
 mod bus;
 mod config;
 mod consume;
 mod database;
 mod demo;
+mod destination;
 mod dlq;
 mod doctor;
 mod enqueue;
 mod enqueue_events;
 mod event_acts;
 mod guard;
+mod hints;
 mod incident;
+mod inquire;
 mod mail_catcher;
 mod migrate;
+mod nearest;
 mod rail;
 mod restore;
 mod run;
 mod sandbox;
 mod show;
+mod statement;
 mod status;
 mod up;
 
 use std::process::ExitCode;
 
-use crate::cli::{Bus, Cli, Command, Dlq, Enqueue};
+use crate::cli::{Cli, Command, Enqueue};
 use crate::output::Failure;
 use crate::telemetry;
 
@@ -39,6 +46,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
     if !has_log && !global.json {
         telemetry::start_for_people();
     }
+    hints::remember(global);
     match cli.command {
         Command::Demo(options) => demo::run(global, &options).await,
         Command::Up(options) => up::run(global, &options).await,
@@ -54,18 +62,19 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Consume(options) => consume::run(global, options).await,
         Command::Status { watch } => status::run(global, watch).await,
         Command::Show { id } => show::run(global, &id).await,
-        Command::Dlq { what: Dlq::List(options) } => dlq::run(global, &options).await,
+        Command::Dlq { what } => dlq::run(global, &what).await,
         Command::Restore { what } => restore::run(global, &what).await,
         Command::Incident { what } => incident::run(global, &what).await,
         Command::Park(options) => acts::park(global, &options).await,
         Command::Release(options) => acts::release(global, &options).await,
         Command::Resolve(options) => acts::resolve(global, &options).await,
+        Command::Inquire(options) => inquire::run(global, &options).await,
         Command::Redrive(options) => acts::redrive(global, &options).await,
         Command::Skip(options) => acts::skip(global, &options).await,
         Command::Pause { what } => acts::pause(global, &what).await,
         Command::Resume { what } => acts::resume(global, &what).await,
         Command::Rail(options) => rail::run(global, &options).await,
-        Command::Bus { what: Bus::Setup(options) } => bus::set_up(global, &options).await,
+        Command::Bus { what } => bus::run(global, what.as_ref()).await,
         Command::App { what } => app::run(global, &what).await,
         Command::Doctor { deep } => doctor::run(global, deep).await,
         Command::Guard { paths } => guard::run(global, &paths),

@@ -1,16 +1,31 @@
-//! `symphony rail`: what the database knows of rails, and changing it.
+//! `symphony rail`: how rails are, what the database knows of them, and changing it.
 
 use std::process::ExitCode;
 
+use chrono::{DateTime, Utc};
+use serde::Serialize;
 use serde_json::json;
-use symphony::db::{Operator, RailSettings};
+use symphony::db::{DestinationStatus, Operator, RailSettings, Unserved};
 use symphony::domain::Act;
 
-use super::acts;
-use crate::cli::{Global, Rail};
+use super::destination::{self, Kind};
+use super::{acts, nearest};
+use crate::cli::{Global, Rail, RailAct};
 use crate::output::{self, Failure};
 
 pub(super) async fn run(global: &Global, options: &Rail) -> Result<ExitCode, Failure> {
+    match &options.what {
+        Some(RailAct::Reset(options)) => {
+            return destination::reset(global, Kind::Rail, options).await;
+        }
+        Some(RailAct::Show { name }) => {
+            return acts::as_operator(global, async |operator| {
+                show(global, Some(name), &operator).await
+            })
+            .await;
+        }
+        Some(RailAct::List) | None => {}
+    }
     let changes = options.fifo.is_some()
         || options.on_failed.is_some()
         || options.marks_sending.is_some()
@@ -30,7 +45,10 @@ pub(super) async fn run(global: &Global, options: &Rail) -> Result<ExitCode, Fai
             .await
         }
         _ => {
-            acts::as_operator(global, async |operator| show(global, options, &operator).await).await
+            acts::as_operator(global, async |operator| {
+                show(global, options.name.as_ref(), &operator).await
+            })
+            .await
         }
     }
 }
@@ -47,36 +65,141 @@ fn unconfigured(name: &str) -> RailSettings {
     }
 }
 
-async fn show(global: &Global, options: &Rail, operator: &Operator) -> Result<ExitCode, Failure> {
-    let mut rails = operator.reader().rails(options.name.as_deref()).await?;
-    if let (Some(name), true) = (&options.name, rails.is_empty()) {
-        if !global.json {
-            output::print(
-                "nobody has configured or used this rail yet; it would have the defaults\n",
-            )?;
+/// A rail with how it is.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    settings: RailSettings,
+    /// As live workers see it; none if nobody serves it.
+    status: Option<DestinationStatus>,
+    /// It has work and nobody serves it.
+    unserved: Option<Unserved>,
+}
+
+async fn show(
+    global: &Global,
+    name: Option<&String>,
+    operator: &Operator,
+) -> Result<ExitCode, Failure> {
+    let reader = operator.reader();
+    let mut settings = reader.rails(name.map(String::as_str)).await?;
+    let served = reader.destinations(Some("payments")).await?;
+    let unserved = reader.unserved().await?;
+    let wanted = |known: &str| name.is_none_or(|name| name == known);
+    let names = served.iter().map(|served| &served.name).chain(
+        unserved.iter().filter(|unserved| unserved.lane == "payments").map(|rail| &rail.name),
+    );
+    for known in names.filter(|known| wanted(known)) {
+        if !settings.iter().any(|rail| rail.rail_type == *known) {
+            settings.push(unconfigured(known));
         }
-        rails.push(unconfigured(name));
     }
+    if let (Some(name), true) = (name, settings.is_empty()) {
+        if !global.json {
+            let names = reader.rail_names().await?;
+            let hint = nearest::hint(name, &names, "symphony rail");
+            output::print(&format!(
+                "nobody has configured or used this rail yet; it would have the defaults{hint}\n"
+            ))?;
+        }
+        settings.push(unconfigured(name));
+    }
+    settings.sort_by(|one, other| one.rail_type.cmp(&other.rail_type));
+    let rails: Vec<Shown> = settings
+        .into_iter()
+        .map(|settings| Shown {
+            status: served.iter().find(|served| served.name == settings.rail_type).cloned(),
+            unserved: unserved
+                .iter()
+                .find(|one| one.lane == "payments" && one.name == settings.rail_type)
+                .cloned(),
+            settings,
+        })
+        .collect();
     if global.json {
         output::json(&rails)?;
     } else if rails.is_empty() {
         output::print("no rail has been configured or used yet\n")?;
+    } else if let (Some(_), [rail]) = (name, rails.as_slice()) {
+        output::print(&in_full(rail))?;
     } else {
-        output::print(&output::table(
-            ["rail", "fifo", "on failed", "marks sending", "give up after", ""],
-            rails.iter().map(|rail| {
-                [
-                    output::plain(&rail.rail_type),
-                    rail.fifo.to_string(),
-                    rail.on_failed.clone(),
-                    rail.marks_sending.to_string(),
-                    format!("{} s", rail.give_up_after_seconds),
-                    if rail.paused { "PAUSED".to_owned() } else { String::new() },
-                ]
-            }),
-        ))?;
+        output::print(&table(&rails))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn table(rails: &[Shown]) -> String {
+    let now = Utc::now();
+    let mut text = output::table(
+        [
+            output::whole("rail"),
+            output::states("state"),
+            output::number("workers"),
+            output::number("calls/min"),
+            output::number("latency"),
+            "order".into(),
+        ],
+        rails.iter().map(|rail| {
+            let (per_minute, latency) =
+                rail.status.as_ref().map(destination::calls).unwrap_or_default();
+            [
+                output::plain(&rail.settings.rail_type),
+                state(rail, now),
+                rail.status.as_ref().map_or(0, |status| status.workers).to_string(),
+                per_minute,
+                latency,
+                order(&rail.settings),
+            ]
+        }),
+    );
+    if rails.iter().any(|rail| rail.status.as_ref().is_some_and(|s| s.open_since.is_some())) {
+        text.push_str("  OPEN: in trouble and left alone; it is probed every few seconds\n");
+    }
+    text
+}
+
+fn state(rail: &Shown, now: DateTime<Utc>) -> String {
+    let mut words = Vec::new();
+    if rail.settings.paused {
+        words.push("PAUSED".to_owned());
+    }
+    match (&rail.status, &rail.unserved) {
+        (Some(status), _) => words.push(destination::in_short(status, now)),
+        (None, Some(unserved)) => {
+            words.push(format!("UNSERVED, {} wait", unserved.pending.unwrap_or(0)));
+        }
+        (None, None) => words.push("no worker".to_owned()),
+    }
+    words.join(", ")
+}
+
+fn order(settings: &RailSettings) -> String {
+    if settings.fifo { format!("fifo, {}", settings.on_failed) } else { "–".to_owned() }
+}
+
+fn in_full(rail: &Shown) -> String {
+    let now = Utc::now();
+    let name = output::plain(&rail.settings.rail_type);
+    let mut lines = match (&rail.status, &rail.unserved) {
+        (Some(status), _) => destination::lines(status, now),
+        (None, Some(unserved)) => vec![(
+            "state",
+            format!(
+                "UNSERVED: {} payments wait, the oldest for {}, and no live worker serves it",
+                unserved.pending.unwrap_or(0),
+                output::length(unserved.oldest_seconds)
+            ),
+        )],
+        (None, None) => vec![("state", "no live worker serves it, and nothing waits".to_owned())],
+    };
+    if rail.settings.paused {
+        lines.push(("paused", format!("yes: symphony resume rail {name} --reason WHY")));
+    }
+    lines.push(("fifo", rail.settings.fifo.to_string()));
+    lines.push(("on failed", rail.settings.on_failed.clone()));
+    lines.push(("marks sending", rail.settings.marks_sending.to_string()));
+    lines.push(("give up after", format!("{} s", rail.settings.give_up_after_seconds)));
+    destination::listed(&format!("rail {name}"), &lines)
 }
 
 async fn change(

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use symphony::db::{Auditor, LaneStatus, Role};
 
+use super::attention::Attention;
 use crate::cli::Global;
 use crate::output::{self, Failure};
 use crate::server::Server;
@@ -24,12 +25,14 @@ pub(super) async fn run(global: &Global, watch: bool) -> Result<ExitCode, Failur
 async fn show(global: &Global, watch: bool, auditor: &Auditor) -> Result<ExitCode, Failure> {
     loop {
         let lanes = auditor.status().await?;
+        let attention = Attention::look(auditor).await?;
         if global.json {
-            output::json(&lanes)?;
+            let beside: Vec<_> = lanes.iter().map(|lane| attention.beside(lane)).collect();
+            output::json(&beside)?;
         } else {
             // Home and clear, so that the table stays in place.
             let place = if watch { format!("\x1b[H\x1b[2J{}\n", whose()) } else { String::new() };
-            output::print_verbatim(&(place + &render(&lanes)))?;
+            output::print_verbatim(&(place + &render(&lanes) + &attention.text()))?;
         }
         if !watch {
             return Ok(ExitCode::SUCCESS);

@@ -7,6 +7,7 @@ use sqlx::AssertSqlSafe;
 use sqlx::types::Json;
 use uuid::Uuid;
 
+use super::waits::{self, PaymentWaits};
 use super::{Database, DbError, Executor, RailSettings, Role, SERVER_RECORD, ServerRecord, calls};
 use crate::domain::{AttemptState, LeaseToken, OutboxId, RailKey};
 
@@ -175,6 +176,12 @@ pub struct ItemLife {
     pub attempts: Vec<AttemptRow>,
     /// What else happened, in order.
     pub events: Vec<EventRow>,
+    /// The key its rail gets.
+    pub rail_key: Option<RailKey>,
+    /// The item that tries it again, if it failed and was redriven.
+    pub redriven_as: Option<OutboxId>,
+    /// What stands in its way, while it lives.
+    pub waits: Option<PaymentWaits>,
 }
 
 /// An item that an id names.
@@ -190,48 +197,6 @@ pub struct FoundItem {
     pub rail_type: String,
     /// As [`LiveItem::state`], or DISPATCHED, FAILED or REDRIVEN.
     pub state: String,
-}
-
-/// What of the waiting items to list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WaitingQuery<'a> {
-    /// Parked ones.
-    pub parked: bool,
-    /// FAILED ones that nobody has redriven.
-    pub failed: bool,
-    /// Of this rail only.
-    pub rail_type: Option<&'a str>,
-    /// At most so many, those that wait longest first.
-    pub limit: i64,
-}
-
-/// An item that waits for a person.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, sqlx::FromRow)]
-pub struct WaitingItem {
-    /// The item.
-    pub outbox_id: OutboxId,
-    /// The business instruction.
-    pub instruction_id: String,
-    /// Whose stream.
-    pub participant_id: String,
-    /// The rail.
-    pub rail_type: String,
-    /// PARKED or FAILED.
-    pub state: String,
-    /// Our code of the latest outcome.
-    pub error_code: Option<String>,
-    /// The rail's code of the latest outcome.
-    pub rail_code: Option<String>,
-    /// Since when it waits.
-    pub since: DateTime<Utc>,
-    /// For how long.
-    pub age_seconds: i64,
-    /// The money may have moved: ask the rail.
-    pub must_inquire: bool,
-    /// It failed in a strict order, and others wait behind it.
-    pub blocks_its_lane: bool,
-    /// A rail told a lost worker that it was executed.
-    pub late_yes: bool,
 }
 
 impl Database {
@@ -331,43 +296,6 @@ impl Auditor {
         .await?)
     }
 
-    /// What waits for a person.
-    pub async fn waiting(&self, query: WaitingQuery<'_>) -> Result<Vec<WaitingItem>, DbError> {
-        let mut transaction = self.database.begin(Role::Auditor).await?;
-        // Parked items from the table itself: through the view every pending item's ledger would be looked up.
-        Ok(sqlx::query_as(
-            "WITH parked AS ( \
-                 SELECT p.outbox_id, p.instruction_id, p.participant_id, p.rail_type, 'PARKED' AS state, \
-                        latest.error_code, latest.rail_code, p.must_inquire, false AS blocks_its_lane, \
-                        coalesce((SELECT max(e.created_at) FROM public.payment_outbox_events e \
-                                   WHERE e.outbox_id = p.outbox_id AND e.event_type IN ('PARKED', 'SKIPPED')), \
-                                 latest.completed_at, p.created_at) AS since \
-                   FROM public.payment_outbox_pending p \
-                   LEFT JOIN LATERAL (SELECT a.error_code, a.rail_code, a.completed_at FROM public.payment_outbox_attempts a \
-                                       WHERE a.outbox_id = p.outbox_id ORDER BY a.attempt_no DESC LIMIT 1) latest ON true \
-                  WHERE $1 AND p.hold = 'PARKED' AND ($3 IS NULL OR p.rail_type = $3) \
-             ), failed AS ( \
-                 SELECT d.outbox_id, d.instruction_id, d.participant_id, d.rail_type, 'FAILED' AS state, d.error_code, \
-                        d.rail_code, false AS must_inquire, d.blocks_its_lane, d.failed_at AS since \
-                   FROM public.payment_outbox_dead_letters d \
-                  WHERE $2 AND ($3 IS NULL OR d.rail_type = $3) ORDER BY d.failed_at LIMIT $4 \
-             ), waiting AS ( \
-                 SELECT * FROM parked UNION ALL SELECT * FROM failed ORDER BY since, outbox_id LIMIT $4 \
-             ) \
-             SELECT w.*, floor(extract(epoch FROM clock_timestamp() - w.since))::bigint AS age_seconds, \
-                    EXISTS (SELECT FROM public.outbox_history e \
-                             WHERE e.lane = 'payments' AND e.item_id = w.outbox_id AND e.event_type = 'LATE_OUTCOME' \
-                               AND e.details->>'state' = 'DISPATCHED') AS late_yes \
-               FROM waiting w ORDER BY w.since, w.outbox_id",
-        )
-        .bind(query.parked)
-        .bind(query.failed)
-        .bind(query.rail_type)
-        .bind(query.limit)
-        .fetch_all(&mut transaction)
-        .await?)
-    }
-
     /// What the database knows of one rail, or of all. A rail without a row here has the defaults.
     pub async fn rails(&self, rail_type: Option<&str>) -> Result<Vec<RailSettings>, DbError> {
         let mut transaction = self.database.begin(Role::Auditor).await?;
@@ -432,7 +360,24 @@ impl Auditor {
             (None, None, Some(_)) => "FAILED".to_owned(),
             (None, None, None) => "UNKNOWN".to_owned(),
         };
-        Ok(Some(ItemLife { instruction, state, live, attempts, events }))
+        let (rail_key, redriven_as): (Option<RailKey>, Option<OutboxId>) = sqlx::query_as(
+            "SELECT public.payment_rail_key($1), \
+                    (SELECT outbox_id FROM public.payment_outbox_instructions WHERE redrive_of = $1)",
+        )
+        .bind(item)
+        .fetch_one(&mut transaction)
+        .await?;
+        let waits = waits::of_payment(&mut transaction, item).await?;
+        Ok(Some(ItemLife {
+            instruction,
+            state,
+            live,
+            attempts,
+            events,
+            rail_key,
+            redriven_as,
+            waits,
+        }))
     }
 }
 

@@ -36,7 +36,7 @@ calls! {
         "SELECT * FROM public.enqueue_payment_outbox_batch(p_instruction_ids => $1, p_participant_ids => $2, p_idempotency_keys => $3, p_rail_types => $4, p_payloads => $5, p_traceparents => $6)";
     CLAIM = "claim_outbox_batch"
         ("p_batch_size integer, p_worker_id text, p_lease_seconds integer, p_rails text[] DEFAULT NULL::text[], p_due_from timestamp with time zone DEFAULT NULL::timestamp with time zone, p_endpoints text[] DEFAULT NULL::text[]")
-        -> "TABLE(outbox_id uuid, lease_token uuid, lease_expires_at timestamp with time zone, instruction_id text, participant_id text, sequence_id bigint, idempotency_key text, rail_type text, payload jsonb, attempt_count integer, must_inquire boolean, next_attempt_at timestamp with time zone, created_at timestamp with time zone, redrive_no integer, traceparent text, ordered boolean, marks_sending boolean, rail_key uuid, endpoint text, claimed_at timestamp with time zone, asked_again boolean)",
+        -> "TABLE(outbox_id uuid, lease_token uuid, lease_expires_at timestamp with time zone, instruction_id text, participant_id text, sequence_id bigint, idempotency_key text, rail_type text, payload jsonb, attempt_count integer, must_inquire boolean, next_attempt_at timestamp with time zone, created_at timestamp with time zone, redrive_no integer, traceparent text, ordered boolean, marks_sending boolean, rail_key uuid, endpoint text, claimed_at timestamp with time zone, asked_again boolean, only_ask boolean)",
         "SELECT * FROM public.claim_outbox_batch(p_batch_size => $1, p_worker_id => $2, p_lease_seconds => $3, p_rails => $4, p_due_from => $5, p_endpoints => $6)";
     COMPLETE = "complete_outbox_attempt"
         ("p_outbox_id uuid, p_lease_token uuid, p_worker_id text, p_state anycompatible, p_rail_reference text DEFAULT NULL::text, p_rail_code text DEFAULT NULL::text, p_error_code text DEFAULT NULL::text, p_error_message text DEFAULT NULL::text, p_latency_ms integer DEFAULT NULL::integer, p_retry_delay_seconds integer DEFAULT NULL::integer, p_unknown boolean DEFAULT false, p_spends_attempt boolean DEFAULT true, p_asked_only boolean DEFAULT false, p_retry_after_seconds integer DEFAULT NULL::integer")
@@ -175,9 +175,9 @@ calls! {
         -> "TABLE(bucket smallint, lease_token uuid, log_position bigint, event_id uuid, event_key text, event json, created_at timestamp with time zone, attempt_count integer, redrive_no integer, last_attempt_no integer, tried_seconds integer)",
         "SELECT * FROM public.claim_event_outbox_batch(p_batch_size => $1, p_worker_id => $2, p_lease_seconds => $3, p_buckets_max => $4, p_window_max => $5)";
     COMPLETE_EVENTS = "complete_event_outbox_attempts"
-        ("p_worker_id text, p_buckets smallint[], p_positions bigint[], p_lease_tokens uuid[], p_states text[], p_destinations text[] DEFAULT NULL::text[], p_bus_references text[] DEFAULT NULL::text[], p_error_codes text[] DEFAULT NULL::text[], p_error_messages text[] DEFAULT NULL::text[], p_latencies_ms integer[] DEFAULT NULL::integer[], p_retry_delays_seconds integer[] DEFAULT NULL::integer[], p_unknowns boolean[] DEFAULT NULL::boolean[], p_continues boolean[] DEFAULT NULL::boolean[], p_spends_attempts boolean[] DEFAULT NULL::boolean[]")
+        ("p_worker_id text, p_buckets smallint[], p_positions bigint[], p_lease_tokens uuid[], p_states text[], p_destinations text[] DEFAULT NULL::text[], p_bus_references text[] DEFAULT NULL::text[], p_error_codes text[] DEFAULT NULL::text[], p_error_messages text[] DEFAULT NULL::text[], p_latencies_ms integer[] DEFAULT NULL::integer[], p_retry_delays_seconds integer[] DEFAULT NULL::integer[], p_unknowns boolean[] DEFAULT NULL::boolean[], p_continues boolean[] DEFAULT NULL::boolean[], p_spends_attempts boolean[] DEFAULT NULL::boolean[], p_hasten_afters_seconds integer[] DEFAULT NULL::integer[]")
         -> "TABLE(item_no integer, result text, attempt_no integer, state outbox_attempt_state, more boolean)",
-        "SELECT array_agg(c.result ORDER BY c.item_no), array_agg(c.more ORDER BY c.item_no) FROM public.complete_event_outbox_attempts(p_worker_id => $1, p_buckets => $2, p_positions => $3, p_lease_tokens => $4, p_states => $5, p_destinations => $6, p_bus_references => $7, p_error_codes => $8, p_error_messages => $9, p_latencies_ms => $10, p_retry_delays_seconds => $11, p_unknowns => $12, p_continues => $13, p_spends_attempts => $14) c";
+        "SELECT array_agg(c.result ORDER BY c.item_no), array_agg(c.more ORDER BY c.item_no) FROM public.complete_event_outbox_attempts(p_worker_id => $1, p_buckets => $2, p_positions => $3, p_lease_tokens => $4, p_states => $5, p_destinations => $6, p_bus_references => $7, p_error_codes => $8, p_error_messages => $9, p_latencies_ms => $10, p_retry_delays_seconds => $11, p_unknowns => $12, p_continues => $13, p_spends_attempts => $14, p_hasten_afters_seconds => $15) c";
     RENEW_EVENTS = "renew_event_outbox_leases"
         ("p_worker_id text, p_buckets smallint[], p_lease_tokens uuid[], p_lease_seconds integer")
         -> "TABLE(bucket smallint, renewed boolean, lease_expires_at timestamp with time zone)",
@@ -226,6 +226,42 @@ calls! {
         ("")
         -> "TABLE(lane text, pending bigint, due_unleased_count bigint, leased_count bigint, expired_lease_count bigint, parked_count bigint, scheduled_count bigint, waiting_count bigint, oldest_pending_age_seconds bigint, dlq_count bigint, paused boolean, incident_count bigint)",
         "SELECT * FROM public.outbox_figures() ORDER BY array_position(ARRAY['payments', 'events', 'triggers'], lane)";
+    HASTEN_PAYMENTS = "hasten_waiting_payments"
+        ("p_rail_type text, p_batch_size integer")
+        -> "integer",
+        "SELECT public.hasten_waiting_payments(p_rail_type => $1, p_batch_size => $2)";
+    HASTEN_EVENTS = "hasten_waiting_events"
+        ("p_bus text, p_batch_size integer")
+        -> "integer",
+        "SELECT public.hasten_waiting_events(p_bus => $1, p_batch_size => $2)";
+    REPORT_DESTINATIONS = "report_outbox_destinations"
+        ("p_worker_id text, p_lane text, p_names text[], p_breakers text[], p_open_for_ms bigint[], p_next_probes_ms bigint[], p_troubles integer[], p_last_troubles text[], p_last_trouble_ages_ms bigint[], p_calls integer[], p_latencies_ms integer[], p_window_ms integer, p_rates_per_second integer[]")
+        -> "TABLE(name text, reset_at timestamp with time zone)",
+        "SELECT * FROM public.report_outbox_destinations(p_worker_id => $1, p_lane => $2, p_names => $3, p_breakers => $4, p_open_for_ms => $5, p_next_probes_ms => $6, p_troubles => $7, p_last_troubles => $8, p_last_trouble_ages_ms => $9, p_calls => $10, p_latencies_ms => $11, p_window_ms => $12, p_rates_per_second => $13)";
+    RESET_DESTINATION = "reset_outbox_destination"
+        ("p_lane text, p_name text, p_actor text, p_reason text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(target text, state_before text, state_after text, dry_run boolean)",
+        "SELECT * FROM public.reset_outbox_destination(p_lane => $1, p_name => $2, p_actor => $3, p_reason => $4, p_dry_run => $5)";
+    INQUIRE = "inquire_outbox"
+        ("p_outbox_id uuid, p_actor text, p_reason text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(outbox_id uuid, state_before text, state_after text, dry_run boolean, attempts_before integer)",
+        "SELECT * FROM public.inquire_outbox(p_outbox_id => $1, p_actor => $2, p_reason => $3, p_dry_run => $4)";
+    BY_RAIL_KEYS = "payments_by_rail_keys"
+        ("p_rail_keys uuid[]")
+        -> "TABLE(rail_key uuid, outbox_id uuid)",
+        "SELECT * FROM public.payments_by_rail_keys(p_rail_keys => $1)";
+    CLOSE_PAYMENT_LETTER = "close_payment_dead_letter"
+        ("p_outbox_id uuid, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(item_id uuid, state text, error_code text, dry_run boolean)",
+        "SELECT * FROM public.close_payment_dead_letter(p_outbox_id => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5)";
+    CLOSE_EVENT_LETTER = "close_event_dead_letter"
+        ("p_event_id uuid, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(item_id uuid, state text, error_code text, dry_run boolean)",
+        "SELECT * FROM public.close_event_dead_letter(p_event_id => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5)";
+    CLOSE_TRIGGER_LETTER = "close_trigger_dead_letter"
+        ("p_id uuid, p_actor text, p_reason text, p_approver text DEFAULT NULL::text, p_dry_run boolean DEFAULT false")
+        -> "TABLE(item_id uuid, state text, error_code text, dry_run boolean)",
+        "SELECT * FROM public.close_trigger_dead_letter(p_id => $1, p_actor => $2, p_reason => $3, p_approver => $4, p_dry_run => $5)";
     LEAD_HINTS = "lead_outbox_hints"
         ("p_group text, p_worker_id text, p_lease_seconds integer")
         -> "boolean",

@@ -8,6 +8,7 @@ use sqlx::AssertSqlSafe;
 use sqlx::types::Json;
 use uuid::Uuid;
 
+use super::waits::{self, EventWaits};
 use super::{Auditor, DbError, EventRow, Role};
 use crate::domain::{AttemptState, LeaseToken};
 
@@ -78,6 +79,8 @@ pub struct EventLife {
     pub attempts: Vec<EventAttemptRow>,
     /// What else happened to it.
     pub events: Vec<EventRow>,
+    /// What stands in its way, while it is PENDING.
+    pub waits: Option<EventWaits>,
 }
 
 /// An event that ended FAILED, or would be caught by a filter.
@@ -198,7 +201,11 @@ impl Auditor {
         .bind(event)
         .fetch_all(&mut transaction)
         .await?;
-        Ok(Some(EventLife { record, attempts, events }))
+        let waits = match record.state.as_str() {
+            "PENDING" => waits::of_event(&mut transaction, sight, event).await?,
+            _ => None,
+        };
+        Ok(Some(EventLife { record, attempts, events, waits }))
     }
 
     /// The ended events a filter catches, the earliest in the log first.
@@ -224,6 +231,8 @@ impl Auditor {
                                    AND later.position = a.position AND later.redrive_no > a.redrive_no) \
                 AND NOT EXISTS (SELECT FROM public.event_outbox_waiting w WHERE w.bucket = a.bucket \
                                    AND w.event_key = a.event_key AND w.position = a.position) \
+                AND ($1 OR NOT EXISTS (SELECT FROM public.outbox_history c WHERE c.lane = 'events' AND c.item_id = a.event_id \
+                                          AND c.event_type = 'DEAD_LETTER_CLOSED' AND (c.details->>'redrive_no')::int >= a.redrive_no)) \
                 AND ($2::text IS NULL OR l.event_type = $2) \
                 AND ($3::text IS NULL OR starts_with(l.event_type, $3)) \
                 AND ($4::text IS NULL OR l.event_key = $4) \

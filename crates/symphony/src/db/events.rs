@@ -159,6 +159,8 @@ pub struct EventOutcome {
     pub retry_delay_seconds: Option<i32>,
     /// It is one of the event's tries. Not so if the bus was away and surely did not take it.
     pub spends_attempt: bool,
+    /// It waits only for its bus: once that is well again, it may be tried so many seconds after this outcome.
+    pub hasten_after_seconds: Option<i32>,
 }
 
 impl EventOutcome {
@@ -175,6 +177,7 @@ impl EventOutcome {
             latency_ms: None,
             retry_delay_seconds: None,
             spends_attempt: true,
+            hasten_after_seconds: None,
         }
     }
 }
@@ -310,6 +313,7 @@ impl Executor {
                             .then_some(true)
                     }))
                     .bind(column(outcomes, |o| (!o.spends_attempt).then_some(false)))
+                    .bind(column(outcomes, |o| o.hasten_after_seconds))
                     .fetch_one(connection)
                     .await?)
             })

@@ -93,6 +93,8 @@ pub struct ClaimedItem {
     pub claimed_at: DateTime<Utc>,
     /// It was asked for after a loss of data: if it was sent before that, then under the same key.
     pub asked_again: bool,
+    /// A person wants to know what became of it: ask, and park it again rather than send it.
+    pub only_ask: bool,
 }
 
 impl ClaimedItem {

@@ -15,6 +15,8 @@ pub mod calls;
 pub mod catalog;
 mod connection;
 pub mod data_checks;
+mod dead_letters;
+mod destinations;
 mod error;
 mod event_reader;
 mod events;
@@ -32,6 +34,7 @@ mod sends;
 mod session;
 mod transaction;
 mod triggers;
+mod waits;
 mod witness;
 
 use std::future::Future;
@@ -50,9 +53,14 @@ pub use apps::{
 };
 pub use auditor::{
     AttemptRow, Auditor, EventRow, FoundItem, Incident, InstructionRow, ItemLife, LaneStatus,
-    LedgerFigures, LiveItem, WaitingItem, WaitingQuery,
+    LedgerFigures, LiveItem,
 };
 pub use connection::{CONNECTION_LOG_TARGET, SERVER_VERSION_MIN, connect, require_version};
+pub use dead_letters::{
+    ClosedLetter, FailedExecution, InquiryAnswer, LetterCount, LetterFilter, LetterLane,
+    StatedItem, WaitingItem, WaitingQuery,
+};
+pub use destinations::{DestinationReport, DestinationStatus, Paused, UNSERVED, Unserved};
 pub use error::DbError;
 pub use event_reader::{
     EventAttemptRow, EventFigures, EventFilter, EventLife, EventRecord, FoundEvent,
@@ -81,6 +89,7 @@ pub use triggers::{
     AppLimit, ClaimedTrigger, DueTick, ReplyListener, ScriptRow, TriggerLease, TriggerOutcome,
     TriggerRecorded, TriggerState,
 };
+pub use waits::{EventWaits, PaymentWaits, TriggerWaits};
 
 pub use sends::{SendHistory, UnknownItems};
 pub use witness::{AcceptAnswer, Beat, SERVER_RECORD, ServerRecord, ServerState};

@@ -5,12 +5,14 @@
 //! not sent costs a lease. The rate decides before each call (`pace.rs`).
 
 mod breaker;
+mod destination;
 mod pace;
 mod rate_limit;
 
 use std::time::{Duration, Instant};
 
-pub use breaker::{Allowance, Breaker, BreakerSettings, BreakerState};
+pub use breaker::{Allowance, Breaker, BreakerSettings, BreakerState, Change};
+pub use destination::{Answered, Destination, DestinationKind, DestinationState, TroubleKind};
 pub(super) use pace::Pace;
 pub use rate_limit::{Rate, RateLimit, RateScope};
 

@@ -1,7 +1,10 @@
 //! What a lane's worker counts. Plain atomics: the server renders them, tests read them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+use super::gate::Destination;
 
 /// The upper bounds of the latency histogram's buckets, in milliseconds; the last bucket has none.
 pub const LATENCY_BOUNDS_MS: [u64; 14] =
@@ -123,6 +126,8 @@ pub struct LaneMetrics {
     pub listener_up: Gauge,
     /// 1 while this worker is the one that follows hints at once.
     pub doorman: Gauge,
+    /// Its rails, buses or runners of scripts, by their configured names.
+    pub destinations: OnceLock<Vec<Arc<Destination>>>,
 }
 
 #[cfg(test)]

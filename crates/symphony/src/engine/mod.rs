@@ -8,7 +8,8 @@
 //! - `holds.rs`: what is held, and how long (pure but for a clock, `clock.rs`);
 //! - `completer.rs`: outcomes are gathered and written, again and again until the database has answered;
 //! - `keeper.rs`: renewal and repair;
-//! - `refusals.rs`: when a database that answers no ends the worker.
+//! - `refusals.rs`: when a database that answers no ends the worker;
+//! - `reporter.rs`: which destinations it serves and how they are, for people.
 //!
 //! A worker may die at any line of this: whatever it held comes back through its lease.
 
@@ -22,6 +23,7 @@ mod metrics;
 mod pacer;
 mod puller;
 mod refusals;
+mod reporter;
 mod settings;
 
 use std::fmt;
@@ -41,12 +43,16 @@ use uuid::Uuid;
 
 use crate::db::{Database, DbError};
 pub use clock::{Clock, Moment};
+use gate::{Destination, DestinationKind};
 use holds::Holds;
 pub use holds::{Hold, Unsent};
 pub use metrics::{Counter, Gauge, Histogram, LATENCY_BOUNDS_MS, LaneMetrics};
 use puller::Room;
 use refusals::{End, RefusedSince};
 pub use settings::{Contradiction, EngineSettings, Group, check, contradictions};
+
+/// How long a stop waits for the word that this worker is gone; without it, it is forgotten after some seconds.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Writers of outcomes: one gathers while the other waits for the database.
 const COMPLETERS: usize = 2;
@@ -72,6 +78,12 @@ pub trait Lane: Send + Sync + 'static {
     fn lease(work: &Self::Work) -> Self::Lease;
     /// The lease of an outcome.
     fn lease_of(done: &Self::Done) -> Self::Lease;
+
+    /// Its rails or buses, where each has a breaker and figures of its own. A group that bears the name of one of them
+    /// is gated by it.
+    fn destinations(&self) -> Vec<Arc<Destination>> {
+        Vec::new()
+    }
 
     /// Told by the lane itself when it would claim what it did not want before. Nobody commits anything then, so no
     /// hint comes. For lanes with one group.
@@ -341,6 +353,8 @@ pub struct Engine {
     why: Arc<OnceLock<String>>,
     /// Closed when no puller is left.
     pulling: watch::Sender<()>,
+    /// Closed when the reporter has said that this worker is gone.
+    reporting: watch::Sender<()>,
 }
 
 /// Everything an engine needs.
@@ -375,6 +389,7 @@ impl Engine {
         let (done_sender, done_receiver) = mpsc::unbounded_channel();
         let (unsent_sender, unsent_receiver) = mpsc::unbounded_channel();
         let held = Arc::new(Notify::new());
+        let groups = with_destinations(groups, &start.lane.destinations(), &start.metrics);
         let group_count = groups.len();
         let holds = Holds::new(
             clock.clone(),
@@ -389,7 +404,7 @@ impl Engine {
         let shared = Arc::new(Shared {
             holds,
             room: Room::new(start.settings.held_items_max),
-            groups: groups.into_iter().map(puller::GroupState::new).collect(),
+            groups,
             lane: start.lane,
             database: start.database,
             metrics: start.metrics.clone(),
@@ -407,6 +422,8 @@ impl Engine {
         tasks.spawn(task("listener", listener::listen(shared.clone(), start.listen).boxed()));
         tasks.spawn(task("renewal", keeper::renew(shared.clone()).boxed()));
         tasks.spawn(task("repair", keeper::repair(shared.clone()).boxed()));
+        let (reporting, reported) = watch::channel(());
+        tasks.spawn(task("reporter", reporter::report(shared.clone(), reported).boxed()));
         let give_back = completer::give_back(shared.clone(), unsent_receiver, held.clone());
         tasks.spawn(task("give back", give_back.boxed()));
         let outcomes = Arc::new(Mutex::new(done_receiver));
@@ -431,6 +448,7 @@ impl Engine {
             pullers,
             why,
             pulling,
+            reporting,
         })
     }
 
@@ -481,6 +499,7 @@ impl Engine {
             self.wait_until_free(Instant::now() + Duration::from_secs(5)).await;
         }
         let held = self.metrics.held_items.get();
+        drop(tokio::time::timeout(FAREWELL, self.reporting.closed()).await);
         self.tasks.shutdown().await;
         held
     }
@@ -503,6 +522,33 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Release);
     }
+}
+
+/// Each group with the destination that gates it; what is served is where metrics and reports find it.
+fn with_destinations(
+    groups: Vec<Group>,
+    served: &[Arc<Destination>],
+    metrics: &LaneMetrics,
+) -> Vec<puller::GroupState> {
+    let gated = groups.into_iter().map(|group| {
+        let own = served
+            .iter()
+            .find(|own| own.kind() == DestinationKind::Rail && own.name() == group.name);
+        let destination = own.cloned().unwrap_or_else(|| {
+            let kind = DestinationKind::Executor;
+            Arc::new(Destination::new(kind, &group.name, None, group.breaker))
+        });
+        puller::GroupState::new(group, destination)
+    });
+    let gated: Vec<_> = gated.collect();
+    let reported = if served.is_empty() {
+        gated.iter().map(|group| group.destination.clone()).collect()
+    } else {
+        served.to_vec()
+    };
+    // Metrics that serve a second engine keep the first one's.
+    drop(metrics.destinations.set(reported));
+    gated
 }
 
 /// A task of the engine: if it ends while the engine runs, or panics at any time, the engine is broken. A worker

@@ -1,15 +1,15 @@
 //! Claims for one group and starts dispatches: no more than there is room for, no more than the group can take.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
-use super::gate::{Allowance, Breaker, Pace};
+use super::gate::{Allowance, Destination, Pace};
 use super::holds::Hold;
 use super::pacer::{Catch, Look, Pacer, worth_claiming};
 use super::{
@@ -67,11 +67,11 @@ pub(super) struct GroupState {
     calls: Semaphore,
     /// `None`: no rate limit.
     pace: Option<Arc<Pace>>,
-    breaker: Mutex<Breaker>,
+    pub(super) destination: Arc<Destination>,
 }
 
 impl GroupState {
-    pub(super) fn new(settings: Group) -> Self {
+    pub(super) fn new(settings: Group, destination: Arc<Destination>) -> Self {
         Self {
             doorman: AtomicBool::new(false),
             hint: Notify::new(),
@@ -80,26 +80,18 @@ impl GroupState {
             held: AtomicUsize::new(0),
             calls: Semaphore::new(settings.concurrency_max),
             pace: settings.rate.map(|rate| Arc::new(Pace::new(rate))),
-            breaker: Mutex::new(Breaker::new(settings.breaker)),
+            destination,
             settings,
         }
     }
 
-    fn report(&self, trouble: bool) {
-        self.breaker().report(Instant::now(), trouble);
-    }
-
     fn claimed(&self, items: usize) {
         if items == 0 {
-            self.breaker().probe_unused(Instant::now());
+            self.destination.probe_unused();
         }
         if let Some(pace) = &self.pace {
             pace.claimed(items);
         }
-    }
-
-    fn breaker(&self) -> std::sync::MutexGuard<'_, Breaker> {
-        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Something was let go, or has had its turn.
@@ -180,6 +172,7 @@ async fn wait_for_a_reason<L: Lane>(
             // Claims were refused until somebody decided that this server goes on.
             Ok(()) = decided.changed() => pacer.successor(Instant::now()),
             () = nudged(shared.lane.nudge()) => pacer.successor(Instant::now()),
+            () = group.destination.changed() => pacer.successor(Instant::now()),
             () = group.hint.notified() => {
                 let before = pacer.wakes_at();
                 pacer.hint(Instant::now(), group.doorman.load(Ordering::Acquire), jitter());
@@ -212,7 +205,7 @@ async fn wait_for_room<L: Lane>(shared: &Shared<L>, group: &GroupState) -> usize
         let writable = !shared.unwritten.load(Ordering::Acquire);
         if writable && worth_claiming(held, group.settings.concurrency_max, room, capacity) {
             // Asked last, because it gives its probe away with the answer.
-            let allowance = group.breaker().allowance(Instant::now());
+            let allowance = group.destination.allowance();
             match allowance {
                 Allowance::Free | Allowance::Probe => {
                     let items = usize::try_from(allowance.items_max()).unwrap_or(usize::MAX);
@@ -228,7 +221,11 @@ async fn wait_for_room<L: Lane>(shared: &Shared<L>, group: &GroupState) -> usize
                     }
                 }
                 Allowance::Nothing { until } => {
-                    tokio::time::sleep_until(until.into()).await;
+                    tokio::select! {
+                        () = tokio::time::sleep_until(until.into()) => {}
+                        // The probe was answered: what waits shall not wait for the rest of its time.
+                        () = group.destination.changed() => {}
+                    }
                     continue;
                 }
             }
@@ -351,7 +348,7 @@ async fn carry<L: Lane>(
     // The receivers end only when the engine does; then the lease takes care of the item.
     match dispatched {
         Dispatched::Done { done, trouble } => {
-            group.report(trouble);
+            group.destination.report(trouble);
             outlet.done.send((index, done)).is_ok()
         }
         Dispatched::Unsent(reason) => {

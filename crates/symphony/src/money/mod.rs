@@ -2,6 +2,7 @@
 //!
 //! - [`Amount`], [`read_amount`]: a decimal string and a currency, exact to the smallest unit.
 //! - [`DestinationRule`]: the form a rail's destinations must have, checksums included.
+//! - [`masked_destination`]: what may be shown of one.
 
 mod amount;
 mod currency;
@@ -9,9 +10,11 @@ mod destination;
 mod evm;
 mod fields;
 mod iban;
+mod mask;
 
 pub use amount::read_amount;
 pub use destination::DestinationRule;
+pub use mask::masked_destination;
 
 /// Why a payment cannot be sent as it is. Never contains any of its data.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

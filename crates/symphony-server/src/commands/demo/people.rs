@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _};
-use symphony::db::{AttemptRow, Database, DbError, ItemLife, WaitingItem, WaitingQuery};
+use symphony::db::{
+    AttemptRow, Database, DbError, ItemLife, LetterFilter, WaitingItem, WaitingQuery,
+};
 use symphony::domain::{Act, OutboxId, Resolution};
 use symphony_connect::sandbox::{Execution, Sandbox};
 
@@ -86,7 +88,13 @@ pub(super) async fn settle_what_is_parked(
     banks: &[&Sandbox],
     story: &Story,
 ) -> Failure {
-    let query = WaitingQuery { parked: true, failed: false, rail_type: None, limit: 10 };
+    let query = WaitingQuery {
+        parked: true,
+        failed: false,
+        rail_type: None,
+        participant_id: None,
+        filter: LetterFilter { limit: 10, ..LetterFilter::default() },
+    };
     loop {
         let settled = async {
             for item in database.auditor().waiting(query).await? {
@@ -146,7 +154,13 @@ pub(super) async fn unblock_the_order(
     story: &Story,
 ) -> Result<OutboxId, Failure> {
     let auditor = database.auditor();
-    let query = WaitingQuery { parked: false, failed: true, rail_type: Some(rail), limit: 1 };
+    let query = WaitingQuery {
+        parked: false,
+        failed: true,
+        rail_type: Some(rail),
+        participant_id: None,
+        filter: LetterFilter { limit: 1, ..LetterFilter::default() },
+    };
     let blocked = wait_for("the blocked lane", async || {
         Ok(auditor.waiting(query).await?.into_iter().find(|item| item.blocks_its_lane))
     })

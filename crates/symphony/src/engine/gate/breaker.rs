@@ -4,6 +4,11 @@ use std::time::{Duration, Instant};
 
 use super::later;
 
+/// So many troubles in a row stop the flow too, however few calls there are, …
+const LASTING_TROUBLES: u32 = 3;
+/// … once the first of them is this long ago: a quiet rail would otherwise be tried by the items' own growing pauses only.
+const LASTING: Duration = Duration::from_secs(3);
+
 /// When a [`Breaker`] stops the flow, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BreakerSettings {
@@ -19,8 +24,8 @@ impl Default for BreakerSettings {
     fn default() -> Self {
         Self {
             failures_to_open: 10,
-            open_for: Duration::from_secs(5),
-            open_for_max: Duration::from_mins(1),
+            open_for: Duration::from_secs(1),
+            open_for_max: Duration::from_secs(5),
         }
     }
 }
@@ -61,6 +66,26 @@ pub enum BreakerState {
     HalfOpen,
 }
 
+impl BreakerState {
+    /// As the database has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "CLOSED",
+            Self::Open => "OPEN",
+            Self::HalfOpen => "HALF_OPEN",
+        }
+    }
+}
+
+/// What a report changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// The destination is left alone from now on.
+    Opened,
+    /// Everything flows again.
+    Closed,
+}
+
 /// Stops sending to a rail that is in trouble, and finds out by single probes when it is well again.
 #[derive(Debug, Clone)]
 pub struct Breaker {
@@ -70,8 +95,8 @@ pub struct Breaker {
 
 #[derive(Debug, Clone, Copy)]
 enum Phase {
-    /// Everything flows; so many troubles in a row up to now.
-    Flowing { troubles: u32 },
+    /// Everything flows; so many troubles in a row up to now, the first of them then.
+    Flowing { troubles: u32, since: Option<Instant> },
     /// Nothing is sent until then.
     Resting { until: Instant, rest: Duration },
     /// One item is out. If nothing is heard of it until then (its lease was lost, it was never sent), another
@@ -79,10 +104,12 @@ enum Phase {
     Probing { until: Instant, rest: Duration },
 }
 
+const FLOWING: Phase = Phase::Flowing { troubles: 0, since: None };
+
 impl Breaker {
     /// A breaker that lets everything flow.
     pub fn new(settings: BreakerSettings) -> Self {
-        Self { settings, phase: Phase::Flowing { troubles: 0 } }
+        Self { settings, phase: FLOWING }
     }
 
     /// What may be claimed now. [`Allowance::Probe`] is given once: whoever gets it claims one item, or gives it
@@ -111,17 +138,19 @@ impl Breaker {
     ///
     /// While resting, answers to what was sent before change nothing: the probe decides. While probing, any
     /// answer counts as the probe's, because it tells of the rail at the same moment.
-    pub fn report(&mut self, now: Instant, trouble: bool) {
+    pub fn report(&mut self, now: Instant, trouble: bool) -> Option<Change> {
+        let before = self.state();
         let open_for = self.settings.open_for;
         self.phase = match (self.phase, trouble) {
             (resting @ Phase::Resting { .. }, _) => resting,
-            (Phase::Flowing { .. } | Phase::Probing { .. }, false) => {
-                Phase::Flowing { troubles: 0 }
-            }
-            (Phase::Flowing { troubles }, true) => {
+            (Phase::Flowing { .. } | Phase::Probing { .. }, false) => FLOWING,
+            (Phase::Flowing { troubles, since }, true) => {
                 let troubles = troubles.saturating_add(1);
-                if troubles < self.settings.failures_to_open {
-                    Phase::Flowing { troubles }
+                let since = since.unwrap_or(now);
+                let lasts =
+                    troubles >= LASTING_TROUBLES && now.saturating_duration_since(since) >= LASTING;
+                if troubles < self.settings.failures_to_open && !lasts {
+                    Phase::Flowing { troubles, since: Some(since) }
                 } else {
                     Phase::Resting { until: later(now, open_for), rest: open_for }
                 }
@@ -132,6 +161,28 @@ impl Breaker {
                 Phase::Resting { until: later(now, rest), rest }
             }
         };
+        match (before, self.state()) {
+            (BreakerState::Closed, BreakerState::Open) => Some(Change::Opened),
+            (BreakerState::Open | BreakerState::HalfOpen, BreakerState::Closed) => {
+                Some(Change::Closed)
+            }
+            _ => None,
+        }
+    }
+
+    /// Let everything flow, whatever was reported so far: a person says that the rail is well.
+    pub fn reset(&mut self) -> Option<Change> {
+        let closed = self.state() == BreakerState::Closed;
+        self.phase = FLOWING;
+        (!closed).then_some(Change::Closed)
+    }
+
+    /// When the next probe may go; `None` while everything flows.
+    pub fn next_probe(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Flowing { .. } => None,
+            Phase::Resting { until, .. } | Phase::Probing { until, .. } => Some(until),
+        }
     }
 
     /// Where it stands, for metrics.
@@ -182,8 +233,16 @@ mod tests {
                     let expected = until_ms.map(|until_ms| start + Duration::from_millis(until_ms));
                     assert_eq!(until, expected, "{line:?}");
                 }
-                Fine => breaker.report(now, false),
-                Trouble => breaker.report(now, true),
+                Fine => {
+                    let opened = breaker.report(now, false) == Some(Change::Opened);
+                    assert!(!opened, "{line:?}");
+                }
+                Trouble => {
+                    let before = breaker.state();
+                    let change = breaker.report(now, true);
+                    let opens = before == Closed && breaker.state() == Open;
+                    assert_eq!(change, opens.then_some(Change::Opened), "{line:?}");
+                }
                 Unused => breaker.probe_unused(now),
             }
             assert_eq!(breaker.state(), expected, "{line:?}");
@@ -205,6 +264,43 @@ mod tests {
             (7, Trouble, Open),
             (8, Ask(0, Some(1_007)), Open),
         ]);
+    }
+
+    #[test]
+    fn a_few_troubles_over_some_seconds_stop_the_flow_of_a_quiet_rail_too() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut breaker = Breaker::new(BreakerSettings::default());
+        // One item, tried by its own pauses.
+        assert_eq!(breaker.report(at(0), true), None);
+        assert_eq!(breaker.report(at(1), true), None);
+        assert_eq!(breaker.report(at(3), true), Some(Change::Opened));
+        // Two troubles with a success between them are no lasting trouble, and neither are two alone.
+        let mut breaker = Breaker::new(BreakerSettings::default());
+        for (second, trouble) in [(0, true), (9, false), (10, true), (20, true)] {
+            assert_eq!(breaker.report(at(second), trouble), None, "at {second} s");
+        }
+    }
+
+    #[test]
+    fn a_breaker_says_once_that_it_opened_and_once_that_it_closed() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let settings = BreakerSettings { failures_to_open: 2, ..BreakerSettings::default() };
+        let mut breaker = Breaker::new(settings);
+        assert_eq!(breaker.report(at(0), true), None);
+        assert_eq!(breaker.report(at(0), true), Some(Change::Opened));
+        assert_eq!(breaker.report(at(0), true), None);
+        assert_eq!(breaker.allowance(at(1)), Allowance::Probe);
+        assert_eq!(breaker.report(at(1), true), None);
+        assert_eq!(breaker.next_probe(), Some(at(3)));
+        assert_eq!(breaker.allowance(at(3)), Allowance::Probe);
+        assert_eq!(breaker.report(at(3), false), Some(Change::Closed));
+        assert_eq!((breaker.report(at(3), false), breaker.reset()), (None, None));
+        breaker.report(at(4), true);
+        breaker.report(at(4), true);
+        assert_eq!((breaker.reset(), breaker.reset()), (Some(Change::Closed), None));
+        assert_eq!(breaker.allowance(at(4)), Allowance::Free);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::bus::{Publication, Trouble};
 use super::routes::OnFailed;
 use crate::db::EventState;
+use crate::engine::gate::Answered;
 
 /// When to try again, and how often.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,6 +53,8 @@ pub(super) struct Verdict {
     pub(super) key_goes_on: bool,
     /// It counts.
     pub(super) spends_attempt: bool,
+    /// It waits only for its bus; this long at least.
+    pub(super) hasten_after_seconds: Option<i32>,
 }
 
 impl Retry {
@@ -65,6 +68,7 @@ impl Retry {
                 trouble: None,
                 key_goes_on: true,
                 spends_attempt: true,
+                hasten_after_seconds: None,
             },
             Publication::Refused(trouble) => failed(trouble, on_failed),
             // The bus is away and surely did not take it: that says nothing of the event.
@@ -75,14 +79,15 @@ impl Retry {
                     return failed(Trouble::new("GIVEN_UP", message), on_failed);
                 }
                 let own = self.delay_seconds(tries.outcomes, None).min(AWAY_PAUSE_SECONDS_MAX);
-                let asked = asked_seconds(retry_after);
+                let asked = i32::try_from(asked_seconds(retry_after)).unwrap_or(i32::MAX);
                 Verdict {
                     state: EventState::Retryable { unknown: false },
-                    retry_delay_seconds: Some(own.max(i32::try_from(asked).unwrap_or(i32::MAX))),
+                    retry_delay_seconds: Some(own.max(asked)),
                     bus_reference: None,
                     trouble: Some(trouble),
                     key_goes_on: false,
                     spends_attempt: false,
+                    hasten_after_seconds: Some(asked),
                 }
             }
             Publication::Again { trouble, .. }
@@ -98,6 +103,7 @@ impl Retry {
                 trouble: Some(trouble),
                 key_goes_on: false,
                 spends_attempt: true,
+                hasten_after_seconds: None,
             },
         }
     }
@@ -113,6 +119,18 @@ fn asked_seconds(retry_after: Option<Duration>) -> u64 {
     retry_after.map_or(0, |after| after.as_secs().saturating_add(1))
 }
 
+/// How an answer is counted.
+pub(super) fn counted(answer: &Publication) -> (Answered, Option<&str>) {
+    match answer {
+        Publication::Accepted { .. } => (Answered::Accepted, None),
+        Publication::Refused(_) => (Answered::Refused, None),
+        Publication::Again { trouble, unknown, bus_unwell, .. } => {
+            let answered = if *unknown { Answered::Unknown } else { Answered::Retryable };
+            (answered, bus_unwell.then_some(trouble.code.as_str()))
+        }
+    }
+}
+
 pub(super) fn failed(trouble: Trouble, on_failed: OnFailed) -> Verdict {
     let key_continues = on_failed == OnFailed::Continue;
     Verdict {
@@ -122,6 +140,7 @@ pub(super) fn failed(trouble: Trouble, on_failed: OnFailed) -> Verdict {
         trouble: Some(trouble),
         key_goes_on: key_continues,
         spends_attempt: true,
+        hasten_after_seconds: None,
     }
 }
 

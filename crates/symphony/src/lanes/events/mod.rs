@@ -13,20 +13,20 @@ mod decide;
 mod routes;
 mod window;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::db::{
     BucketLease, ClaimedEvent, DbError, EventClaim, EventOutcome, EventRecorded, EventState,
     Executor,
 };
 use crate::domain::limits;
-use crate::engine::gate::{Allowance, Breaker, BreakerSettings};
+use crate::engine::gate::{Allowance, BreakerSettings, BreakerState, Destination, DestinationKind};
 use crate::engine::{
     Ask, Claimed, Completed, Dispatched, Group, Hold, Interruption, Lane, Point, Tallies, Tally,
     Unsent,
@@ -38,6 +38,10 @@ use decide::{Tries, Verdict};
 pub use routes::{OnFailed, Route, TypePattern};
 pub use window::Window;
 use window::{Chains, Outgoing};
+
+/// How long keys are set aside at least while their bus is left alone: they are brought forward as soon as it is well again,
+/// and looking at all of them with every probe would be work for nothing.
+const SET_ASIDE: Duration = Duration::from_secs(30);
 
 /// A bus as a worker uses it.
 #[derive(Clone)]
@@ -88,18 +92,7 @@ impl EventSettings {
 struct Outlet {
     setup: BusSetup,
     calls: Semaphore,
-    breaker: Mutex<Breaker>,
-}
-
-impl Outlet {
-    fn allowance(&self) -> Allowance {
-        self.breaker.lock().unwrap_or_else(PoisonError::into_inner).allowance(Instant::now())
-    }
-
-    fn report(&self, unwell: bool) {
-        let mut breaker = self.breaker.lock().unwrap_or_else(PoisonError::into_inner);
-        breaker.report(Instant::now(), unwell);
-    }
+    destination: Arc<Destination>,
 }
 
 /// A route with the bus it leads to.
@@ -116,6 +109,9 @@ pub struct EventLane {
     worker_id: String,
     settings: EventSettings,
     ways: Vec<Way>,
+    outlets: Vec<Arc<Outlet>>,
+    /// A bus is well again.
+    recovered: Notify,
 }
 
 /// A route names a bus that is not there.
@@ -132,12 +128,17 @@ impl EventLane {
         routes: Vec<Route>,
         settings: EventSettings,
     ) -> Result<Self, NoSuchBus> {
-        let outlets: HashMap<String, Arc<Outlet>> = buses
+        let outlets: BTreeMap<String, Arc<Outlet>> = buses
             .into_iter()
             .map(|setup| {
                 let outlet = Outlet {
                     calls: Semaphore::new(setup.concurrency_max.max(1)),
-                    breaker: Mutex::new(Breaker::new(setup.breaker)),
+                    destination: Arc::new(Destination::new(
+                        DestinationKind::Bus,
+                        &setup.name,
+                        None,
+                        setup.breaker,
+                    )),
                     setup,
                 };
                 (outlet.setup.name.clone(), Arc::new(outlet))
@@ -154,7 +155,27 @@ impl EventLane {
                 None => Err(NoSuchBus(route.bus)),
             })
             .collect::<Result<_, _>>()?;
-        Ok(Self { executor, worker_id, settings, ways })
+        let outlets = outlets.into_values().collect();
+        Ok(Self { executor, worker_id, settings, ways, outlets, recovered: Notify::new() })
+    }
+
+    /// What waits only for a bus that was in trouble is due as soon as that is well again; and while it is not, one key
+    /// whenever somebody may find out.
+    async fn hasten(&self) -> Result<(), DbError> {
+        for outlet in &self.outlets {
+            let (destination, bus) = (&outlet.destination, outlet.setup.name.as_str());
+            if destination.take_recovered() {
+                let all = i32::try_from(limits::BATCH_ITEMS_MAX).unwrap_or(i32::MAX);
+                let moved = self.executor.hasten_events(bus, all).await;
+                if !moved.as_ref().is_ok_and(|moved| *moved < all) {
+                    destination.still_recovered();
+                }
+                moved?;
+            } else if destination.may_be_probed() {
+                self.executor.hasten_events(bus, 1).await?;
+            }
+        }
+        Ok(())
     }
 
     fn outgoing(&self, event: ClaimedEvent) -> Outgoing {
@@ -236,8 +257,9 @@ impl EventLane {
 
         // Never closed.
         let Ok(_permit) = outlet.calls.acquire().await else { return Err(Unsent::Stopping) };
-        if let Allowance::Nothing { until } = outlet.allowance() {
-            set_aside(window, &events, until.saturating_duration_since(Instant::now()));
+        if let Allowance::Nothing { until } = outlet.destination.allowance() {
+            let wait = until.saturating_duration_since(Instant::now());
+            set_aside(window, &events, &way.destination, wait);
             return Ok(Vec::new());
         }
         let bus = &outlet.setup.bus;
@@ -260,7 +282,16 @@ impl EventLane {
         });
         let unwell =
             |answer: &Publication| matches!(answer, Publication::Again { bus_unwell: true, .. });
-        outlet.report(answers.iter().any(unwell));
+        outlet.destination.latency.observe(took);
+        for answer in &answers {
+            let (answered, trouble) = decide::counted(answer);
+            outlet.destination.answered(answered, trouble);
+        }
+        let was_away = outlet.destination.state() != BreakerState::Closed;
+        outlet.destination.report(answers.iter().any(unwell));
+        if was_away && outlet.destination.state() == BreakerState::Closed {
+            self.recovered.notify_one();
+        }
         Ok(self.settle(window, &events, Some(way), Some(took), answers.into_iter()))
     }
 
@@ -284,6 +315,7 @@ impl EventLane {
                 trouble,
                 key_goes_on,
                 spends_attempt,
+                hasten_after_seconds,
             } = self.settings.retry.judge(answer, outgoing.tries, on_failed);
             if let (EventState::Failed { .. }, Some(trouble)) = (state, &trouble) {
                 tracing::error!(lane = "events", event_id = %outgoing.message.event_id, error_code = trouble.code,
@@ -302,6 +334,7 @@ impl EventLane {
                 latency_ms,
                 retry_delay_seconds,
                 spends_attempt,
+                hasten_after_seconds,
                 ..EventOutcome::new(window.lease, outgoing.message.position, state)
             }
         });
@@ -316,10 +349,18 @@ fn again(trouble: Trouble, unknown: bool, bus_unwell: bool) -> Publication {
 }
 
 /// The bus is left alone for a while: its keys wait, and no attempt is counted.
-fn set_aside(window: &Window, events: &[(usize, &Outgoing)], wait: Duration) {
+fn set_aside(
+    window: &Window,
+    events: &[(usize, &Outgoing)],
+    destination: &Arc<str>,
+    wait: Duration,
+) {
+    let wait = wait.max(SET_ASIDE);
     let seconds = i32::try_from(wait.as_secs().saturating_add(1)).unwrap_or(i32::MAX);
     let outcomes = events.iter().map(|(_, outgoing)| EventOutcome {
         retry_delay_seconds: Some(seconds),
+        hasten_after_seconds: Some(0),
+        destination: Some(destination.clone()),
         ..EventOutcome::new(window.lease, outgoing.message.position, EventState::Unsent)
     });
     window.answered(events, outcomes.collect());
@@ -355,6 +396,14 @@ impl Lane for EventLane {
         vec![self.settings.group(self.ways.iter().map(|way| &way.outlet.setup))]
     }
 
+    fn destinations(&self) -> Vec<Arc<Destination>> {
+        self.outlets.iter().map(|outlet| outlet.destination.clone()).collect()
+    }
+
+    fn nudge(&self) -> Option<&Notify> {
+        Some(&self.recovered)
+    }
+
     fn lease(work: &Window) -> BucketLease {
         work.lease
     }
@@ -374,6 +423,7 @@ impl Lane for EventLane {
             window_max: i32::try_from(self.settings.window_max).unwrap_or(i32::MAX),
             lease_seconds: i32::try_from(ask.lease.as_secs()).unwrap_or(i32::MAX),
         };
+        self.hasten().await?;
         let mut works: Vec<Window> = Vec::new();
         for event in self.executor.claim_events(&claim).await? {
             let lease = event.lease();

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::rail::{Answer, Inquiry, InquiryTerms, Terms, Verdict};
 use crate::domain::Outcome;
+use crate::engine::gate::Answered;
 
 /// The next thing to do with a claimed item.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,6 +111,37 @@ pub(crate) fn known_elsewhere(inquiry: Inquiry) -> Option<Answer> {
         },
         Inquiry::NotFound => None,
         Inquiry::Unclear(answer) => Some(Answer { verdict: Verdict::Unknown, ..answer }),
+    }
+}
+
+/// What comes of an item that a person only wants asked about: what the rail knows is written down, and whatever else it
+/// would be is left to that person. Nothing is sent.
+pub(crate) fn told_only(step: Step) -> (Answer, Then) {
+    let unsettled = |message: &str| Answer {
+        error_code: Some("ASKED_ONLY".to_owned()),
+        message: Some(message.to_owned()),
+        ..Answer::new(Verdict::Unknown)
+    };
+    match step {
+        Step::Settle(answer) if answer.verdict == Verdict::Unknown => (answer, Then::Park),
+        Step::Settle(answer) => (answer, Then::Settle),
+        Step::Wait(_, reason) | Step::Park(reason) => (unsettled(reason), Then::Park),
+        Step::Send => {
+            let answer = unsettled("the rail says that it was not executed; nothing was sent now");
+            (answer, Then::Park)
+        }
+        Step::Resend => (unsettled("the rail does not know it; nothing was sent now"), Then::Park),
+        Step::Inquire => (unsettled("the rail was asked and must be asked again"), Then::Park),
+    }
+}
+
+/// How an answer is counted.
+pub(crate) fn answered(verdict: Verdict) -> Answered {
+    match verdict {
+        Verdict::Accepted => Answered::Accepted,
+        Verdict::Refused => Answered::Refused,
+        Verdict::Retryable => Answered::Retryable,
+        Verdict::Unknown => Answered::Unknown,
     }
 }
 
@@ -282,6 +314,24 @@ mod tests {
                 step,
                 "{inquiry:?}"
             );
+        }
+    }
+
+    #[test]
+    fn what_a_person_only_asked_about_is_never_sent() {
+        let unknown = || Answer::new(Verdict::Unknown);
+        for (step, verdict, then) in [
+            (Step::Settle(Answer::accepted("R1")), Verdict::Accepted, Then::Settle),
+            (Step::Settle(Answer::new(Verdict::Refused)), Verdict::Refused, Then::Settle),
+            (Step::Settle(unknown()), Verdict::Unknown, Then::Park),
+            (Step::Wait(Duration::from_secs(9), "early"), Verdict::Unknown, Then::Park),
+            (Step::Park("no"), Verdict::Unknown, Then::Park),
+            (Step::Send, Verdict::Unknown, Then::Park),
+            (Step::Resend, Verdict::Unknown, Then::Park),
+            (Step::Inquire, Verdict::Unknown, Then::Park),
+        ] {
+            let (answer, after) = told_only(step.clone());
+            assert_eq!((answer.verdict, after), (verdict, then), "{step:?}");
         }
     }
 

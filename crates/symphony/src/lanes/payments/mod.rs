@@ -2,8 +2,10 @@
 //!
 //! - [`rail`]: the contract between this lane and whatever moves the money.
 //! - `decide.rs`: what to do with a payment, as pure functions.
+//! - `answers.rs`: asking a rail, and answers that no rail gave.
 //! - `first_byte.rs`: the last check before it is sent.
 
+mod answers;
 mod decide;
 mod first_byte;
 pub mod rail;
@@ -15,16 +17,18 @@ use std::time::{Duration, Instant};
 use crate::db::{
     ClaimRequest, ClaimedItem, Completion, CompletionResult, DbError, Executor, Lease,
 };
-use crate::domain::{AttemptState, Outcome};
+use crate::domain::{Outcome, limits};
+use crate::engine::gate::{BreakerState, Destination, DestinationKind};
 use crate::engine::{
     Ask, Claimed, Completed, Dispatched, Group, Hold, Interruption, Lane, Moment, Point, Tally,
     Unsent, gate,
 };
 use crate::money::{self, Defect};
+use answers::{cannot_tell, inquire, invalid, settle_elsewhere, tally};
 pub use decide::needs_marks;
 use decide::{Ages, Step, Then};
 use first_byte::{FirstByte, Refusal};
-use rail::{Answer, Inquiry, InquiryTerms, Payment, Rail, Verdict};
+use rail::{Answer, Inquiry, Payment, Rail, Verdict};
 
 /// The longest pause a rail may ask for; the database takes no longer one.
 const RETRY_AFTER_MAX: Duration = Duration::from_hours(7 * 24);
@@ -69,6 +73,13 @@ impl RailSetup {
     }
 }
 
+impl RailSetup {
+    fn destination(&self) -> Arc<Destination> {
+        let rate = self.rate.map(|rate| rate.per_second);
+        Arc::new(Destination::new(DestinationKind::Rail, &self.name, rate, self.breaker))
+    }
+}
+
 impl std::fmt::Debug for RailSetup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RailSetup").field("name", &self.name).finish_non_exhaustive()
@@ -83,6 +94,7 @@ pub struct PaymentLane {
     rails: BTreeMap<String, RailSetup>,
     /// Where each rail sends to, as claims are told.
     endpoints: BTreeMap<String, [String; 1]>,
+    destinations: BTreeMap<String, Arc<Destination>>,
 }
 
 /// How one dispatch ended.
@@ -99,8 +111,43 @@ impl PaymentLane {
     pub fn new(executor: Executor, worker_id: String, rails: Vec<RailSetup>) -> Self {
         let fingerprint = |rail: &RailSetup| rail.rail.terms().endpoint.fingerprint().to_owned();
         let endpoints = rails.iter().map(|rail| (rail.name.clone(), [fingerprint(rail)])).collect();
+        let destinations = rails.iter().map(|rail| (rail.name.clone(), rail.destination()));
+        let destinations = destinations.collect();
         let rails = rails.into_iter().map(|rail| (rail.name.clone(), rail)).collect();
-        Self { executor, worker_id, rails, endpoints }
+        Self { executor, worker_id, rails, endpoints, destinations }
+    }
+
+    /// What waits only for a rail that was in trouble is due as soon as that is well again.
+    async fn hasten(&self, rail: &str, items_max: usize) -> Result<i32, DbError> {
+        let items_max = items_max.clamp(1, limits::BATCH_ITEMS_MAX);
+        self.executor.hasten_payments(rail, i32::try_from(items_max).unwrap_or(i32::MAX)).await
+    }
+
+    async fn lease_due(&self, ask: &Ask<'_>) -> Result<Vec<ClaimedItem>, DbError> {
+        let rails = [ask.group.to_owned()];
+        let request = ClaimRequest {
+            worker_id: &self.worker_id,
+            batch_size: i32::try_from(ask.items_max).unwrap_or(i32::MAX),
+            lease_seconds: i32::try_from(ask.lease.as_secs()).unwrap_or(i32::MAX),
+            rails: Some(&rails),
+            due_from: ask.due_from,
+            endpoints: self.endpoints.get(ask.group).map(<[String; 1]>::as_slice),
+        };
+        self.executor.claim(&request).await
+    }
+
+    /// Ask a rail, and count how long that took.
+    async fn ask(&self, item: &ClaimedItem, rail: &dyn Rail, payment: &Payment) -> Inquiry {
+        let started = Instant::now();
+        let inquiry = inquire(rail, payment).await;
+        self.observe(item, started);
+        inquiry
+    }
+
+    fn observe(&self, item: &ClaimedItem, started: Instant) {
+        if let Some(destination) = self.destinations.get(&item.rail_type) {
+            destination.latency.observe(started.elapsed());
+        }
     }
 
     /// Carry one out; the answer, and what comes after it.
@@ -135,17 +182,20 @@ impl PaymentLane {
         let mut step = decide::first_step(item.must_inquire, item.asked_again, terms, ages);
         if step == Step::Inquire {
             self.turn(item, hold).await?;
-            let inquiry = inquire(rail, &payment).await;
+            let inquiry = self.ask(item, rail, &payment).await;
             step = decide::after_inquiry(inquiry, terms, ages);
         }
         if nowhere && !item.asked_again && matches!(step, Step::Send | Step::Resend) {
             for earlier in &setup.previous {
                 self.turn(item, hold).await?;
-                let inquiry = inquire(earlier.as_ref(), &payment).await;
+                let inquiry = self.ask(item, earlier.as_ref(), &payment).await;
                 if let Some(answer) = decide::known_elsewhere(inquiry) {
                     return Ok((answer, Then::Settle));
                 }
             }
+        }
+        if item.only_ask {
+            return Ok(decide::told_only(step));
         }
         match step {
             Step::Send => self.send(item, rail, &payment, hold, None).await,
@@ -185,8 +235,10 @@ impl PaymentLane {
         }
         self.turn(item, hold).await?;
         let clearance = FirstByte::new(&self.executor, &self.worker_id, item, terms, hold, until);
+        let started = Instant::now();
         let sent =
             tokio::time::timeout(terms.timeout, rail.dispatch_when(payment, &clearance)).await;
+        self.observe(item, started);
         match clearance.refusal() {
             None => {}
             Some(Refusal::Unmarked(unsent)) => return Err(unsent),
@@ -281,60 +333,6 @@ fn payment(item: &ClaimedItem) -> Result<Payment, Defect> {
     })
 }
 
-/// What may have been sent to an endpoint that the rail's name no longer stands for is asked about there, and never sent
-/// to another one by itself.
-async fn settle_elsewhere(earlier: Option<&dyn Rail>, payment: &Payment) -> (Answer, Then) {
-    let reason = match earlier {
-        None => {
-            "it may have been sent to an endpoint that is no longer configured: add it as a `previous` section of its \
-             rail, or find out there"
-        }
-        Some(earlier) if earlier.terms().inquiry == InquiryTerms::Impossible => {
-            "it may have been sent to an earlier endpoint, which cannot be asked"
-        }
-        Some(earlier) => match decide::known_elsewhere(inquire(earlier, payment).await) {
-            Some(answer) => return (answer, Then::Settle),
-            None => {
-                "the earlier endpoint it may have been sent to does not know it; resolve it as retry to send it to the \
-                 present one"
-            }
-        },
-    };
-    (cannot_tell(reason), Then::Park)
-}
-
-async fn inquire(rail: &dyn Rail, payment: &Payment) -> Inquiry {
-    let terms = rail.terms();
-    match tokio::time::timeout(terms.inquiry_timeout, rail.inquire(payment)).await {
-        Ok(inquiry) => inquiry,
-        Err(_) => Inquiry::Unclear(Answer::trouble(
-            Verdict::Unknown,
-            "INQUIRY_TIMEOUT",
-            format!("no answer within {} ms", terms.inquiry_timeout.as_millis()),
-        )),
-    }
-}
-
-/// What cannot be sent as it is. FAILED means that the money did not move: only what was never sent may be.
-fn invalid(defect: &Defect, maybe_sent: bool) -> (Answer, Then) {
-    let (verdict, then) =
-        if maybe_sent { (Verdict::Unknown, Then::Park) } else { (Verdict::Refused, Then::Settle) };
-    let answer = Answer {
-        error_code: Some(defect.code.to_owned()),
-        message: Some(defect.to_string()),
-        ..Answer::new(verdict)
-    };
-    (answer, then)
-}
-
-fn cannot_tell(reason: &str) -> Answer {
-    Answer {
-        error_code: Some("CANNOT_BE_SETTLED".to_owned()),
-        message: Some(reason.to_owned()),
-        ..Answer::new(Verdict::Unknown)
-    }
-}
-
 fn done(item: &ClaimedItem, answer: Answer, then: Then, asked_only: bool, took: Duration) -> Done {
     let wait = if let Then::Wait(left) = then { Some(left) } else { None };
     Done {
@@ -372,21 +370,6 @@ fn storable(text: String) -> String {
     if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
 }
 
-fn tally(outcome: Outcome, state: AttemptState, parked: bool) -> Tally {
-    match state {
-        _ if parked => Tally::Parked,
-        AttemptState::Dispatched => Tally::Dispatched,
-        AttemptState::Failed => Tally::Failed,
-        AttemptState::Retryable | AttemptState::ZombieRequeue | AttemptState::Dispatching => {
-            if outcome == Outcome::Unknown {
-                Tally::Unknown
-            } else {
-                Tally::Retryable
-            }
-        }
-    }
-}
-
 impl Lane for PaymentLane {
     type Work = ClaimedItem;
     type Lease = Lease;
@@ -408,6 +391,10 @@ impl Lane for PaymentLane {
         self.rails.values().map(RailSetup::group).collect()
     }
 
+    fn destinations(&self) -> Vec<Arc<Destination>> {
+        self.destinations.values().cloned().collect()
+    }
+
     fn lease(work: &ClaimedItem) -> Lease {
         work.lease()
     }
@@ -417,16 +404,29 @@ impl Lane for PaymentLane {
     }
 
     async fn claim(&self, ask: &Ask<'_>) -> Result<Claimed<ClaimedItem>, DbError> {
-        let rails = [ask.group.to_owned()];
-        let request = ClaimRequest {
-            worker_id: &self.worker_id,
-            batch_size: i32::try_from(ask.items_max).unwrap_or(i32::MAX),
-            lease_seconds: i32::try_from(ask.lease.as_secs()).unwrap_or(i32::MAX),
-            rails: Some(&rails),
-            due_from: ask.due_from,
-            endpoints: self.endpoints.get(ask.group).map(<[String; 1]>::as_slice),
-        };
-        let works = self.executor.claim(&request).await?;
+        let destination = self.destinations.get(ask.group);
+        if let Some(destination) = destination.filter(|destination| destination.take_recovered()) {
+            // All of them, and whatever concurrency and rate let through at once.
+            let all = limits::BATCH_ITEMS_MAX;
+            match self.hasten(ask.group, all).await {
+                Ok(moved) if usize::try_from(moved).unwrap_or(0) >= all => {
+                    destination.still_recovered();
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    destination.still_recovered();
+                    return Err(error);
+                }
+            }
+        }
+        let mut works = self.lease_due(ask).await?;
+        let probes = |destination: &Arc<Destination>| destination.state() == BreakerState::HalfOpen;
+        if works.is_empty() && destination.is_some_and(probes) {
+            // Nobody shall wait for an item's own pause to find out that the rail is well again.
+            if self.hasten(ask.group, 1).await? > 0 {
+                works = self.lease_due(ask).await?;
+            }
+        }
         let through = works.last().map(|item| item.next_attempt_at);
         Ok(Claimed { works, through })
     }
@@ -439,6 +439,11 @@ impl Lane for PaymentLane {
         match self.carry_out(item, setup, hold).await {
             Ok((answer, then)) => {
                 let trouble = answer.trouble;
+                if let Some(destination) = self.destinations.get(&item.rail_type) {
+                    let troubled =
+                        trouble.then(|| answer.error_code.as_deref().unwrap_or("TROUBLE"));
+                    destination.answered(decide::answered(answer.verdict), troubled);
+                }
                 if answer.verdict == Verdict::Unknown {
                     tracing::warn!(lane = "payments", outbox_id = %item.outbox_id, rail = item.rail_type,
                         rail_code = answer.code.as_deref(), error_code = answer.error_code.as_deref(), park = then == Then::Park, "the outcome is unknown");
