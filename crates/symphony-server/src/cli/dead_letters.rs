@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use chrono::{DateTime, Utc};
+use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use uuid::Uuid;
 
@@ -152,7 +153,7 @@ pub struct Resolve {
     /// What became of it
     #[arg(
         long = "as",
-        value_enum,
+        value_parser = ResolveAsParser,
         value_name = "OUTCOME",
         required_unless_present = "statement",
         conflicts_with = "statement"
@@ -213,6 +214,44 @@ pub enum ResolveAs {
     Failed,
     /// It did not move and shall be sent
     Retry,
+}
+
+/// Reads [`ResolveAs`]. Whoever writes another word for it is told the right one: by its letters `paid` is nearest to
+/// `failed`, which would be said of money that has moved.
+#[derive(Clone)]
+struct ResolveAsParser;
+
+impl TypedValueParser for ResolveAsParser {
+    type Value = ResolveAs;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<ResolveAs, clap::Error> {
+        let meant = match value.to_str().map(str::to_ascii_lowercase).as_deref() {
+            Some(
+                "paid" | "sent" | "settled" | "executed" | "accepted" | "success" | "succeeded"
+                | "done",
+            ) => "dispatched",
+            Some("unpaid" | "refused" | "rejected" | "returned" | "cancelled" | "canceled") => {
+                "failed"
+            }
+            Some("again" | "resend" | "redo") => "retry",
+            _ => return EnumValueParser::<ResolveAs>::new().parse_ref(command, argument, value),
+        };
+        let problem = format!(
+            "--as {}: did you mean --as {meant}? dispatched: the money moved; failed: it did not and shall not; retry: it did \
+             not and shall be sent\n",
+            value.to_string_lossy()
+        );
+        Err(clap::Error::raw(clap::error::ErrorKind::InvalidValue, problem).with_cmd(command))
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(ResolveAs::value_variants().iter().filter_map(ValueEnum::to_possible_value)))
+    }
 }
 
 #[cfg(test)]
