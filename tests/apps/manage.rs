@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 use symphony_server::api::Api;
+use symphony_server::http_server::HttpServerSettings;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::{Platform, request, route, script, trigger};
@@ -35,7 +36,10 @@ async fn manage(
 #[tokio::test]
 async fn an_app_lives_its_life_over_the_management_api() {
     let db = TestDb::new().await;
-    let api = Api::start("127.0.0.1:0", db.database.clone(), Vec::new()).await.unwrap();
+    let api =
+        Api::start("127.0.0.1:0", db.database.clone(), Vec::new(), HttpServerSettings::default())
+            .await
+            .unwrap();
     let at = api.address();
     let ask =
         async |line: &str, body: Value| manage(at, line, "localhost", Some("dana"), &body).await;
@@ -92,7 +96,10 @@ async fn an_app_lives_its_life_over_the_management_api() {
 #[tokio::test]
 async fn what_is_not_right_is_refused_in_words_and_changes_nothing() {
     let db = TestDb::new().await;
-    let api = Api::start("127.0.0.1:0", db.database.clone(), Vec::new()).await.unwrap();
+    let api =
+        Api::start("127.0.0.1:0", db.database.clone(), Vec::new(), HttpServerSettings::default())
+            .await
+            .unwrap();
     let at = api.address();
     let cron = json!({ "scripts": [script("s", "")], "triggers": [trigger("c", "cron", "whenever", "s")] });
     for (line, host, actor, body, status, words) in [

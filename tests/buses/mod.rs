@@ -10,7 +10,7 @@ use symphony::lanes::events::bus::{Message, Publication};
 use uuid::Uuid;
 
 /// An event of this type.
-fn message(event_type: &str) -> Message {
+pub fn message(event_type: &str) -> Message {
     let event_id = Uuid::new_v4();
     let body = serde_json::json!({ "envelope": { "eventId": event_id, "type": event_type } });
     Message {

@@ -16,6 +16,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::config::listen_address;
+use crate::http_server::{self, HttpServerSettings};
 use crate::output::Failure;
 use crate::{manage, metrics};
 
@@ -44,6 +45,7 @@ impl Api {
         listen: &str,
         database: Database,
         lanes: Vec<(&'static str, Arc<LaneMetrics>)>,
+        bounds: HttpServerSettings,
     ) -> Result<Self, Failure> {
         let listener = bind(listen).await?;
         let manage = manage::router(database.clone());
@@ -54,13 +56,14 @@ impl Api {
             .route("/readyz", get(ready))
             .with_state(served)
             .merge(manage);
-        Self::serve(listener, router)
+        Self::serve(listener, router, bounds)
     }
 
     /// Serve figures that need no database.
     pub async fn start_with_page(
         listen: &str,
         page: impl Fn() -> String + Clone + Send + Sync + 'static,
+        bounds: HttpServerSettings,
     ) -> Result<Self, Failure> {
         let listener = bind(listen).await?;
         let router = Router::new()
@@ -70,17 +73,16 @@ impl Api {
             )
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(|| async { "ready\n" }));
-        Self::serve(listener, router)
+        Self::serve(listener, router, bounds)
     }
 
-    fn serve(listener: TcpListener, router: Router) -> Result<Self, Failure> {
+    fn serve(
+        listener: TcpListener,
+        router: Router,
+        bounds: HttpServerSettings,
+    ) -> Result<Self, Failure> {
         let address = listener.local_addr()?;
-        let task = tokio::spawn(async move {
-            if let Err(error) = axum::serve(listener, router).await {
-                tracing::error!(%error, "the HTTP server ended");
-            }
-        });
-        Ok(Self { address, task })
+        Ok(Self { address, task: http_server::serve(listener, router, bounds) })
     }
 
     /// Where it listens.

@@ -6,7 +6,8 @@
 //! - [`server`]: which PostgreSQL a command talks to.
 //! - [`private_postgres`]: the server Symphony runs itself when it is given none.
 //! - [`config`]: the documented defaults, and what lies over them.
-//! - [`worker`]: one worker process; [`api`] and [`metrics`]: what it serves; [`telemetry`]: what it logs.
+//! - [`worker`]: one worker process; [`api`] and [`metrics`]: what it serves, behind the bounds of [`http_server`];
+//!   [`telemetry`]: what it logs.
 //! - [`kill_points`]: where chaos tests kill it.
 //! - [`output`]: tables for people, JSON for scripts, one clear line for errors.
 
@@ -15,6 +16,7 @@ pub mod apps;
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod http_server;
 pub mod kill_points;
 pub mod manage;
 pub mod metrics;

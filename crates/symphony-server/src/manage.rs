@@ -4,7 +4,7 @@
 //! but no page of a browser can send it to another origin unasked, and a `Host` that is not this machine is refused.
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
@@ -17,6 +17,8 @@ use symphony::db::{Database, DbError, TriggerChange};
 use symphony::domain::Act;
 use symphony::lanes::triggers::Schedule;
 use uuid::Uuid;
+
+use crate::http_server::{BodyProblem, read_body};
 
 /// The largest manifest with its sources.
 const MANIFEST_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -93,12 +95,9 @@ async fn push(
         Ok(actor) => actor,
         Err(response) => return *response,
     };
-    let Ok(bytes) = to_bytes(body, MANIFEST_BYTES_MAX).await else {
-        return problem(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "P7005",
-            "the manifest is larger than 16 MiB",
-        );
+    let bytes = match read_body(body, MANIFEST_BYTES_MAX).await {
+        Ok(bytes) => bytes,
+        Err(reason) => return no_body(reason, "the manifest is larger than 16 MiB"),
     };
     let manifest: Box<RawValue> = match serde_json::from_slice(&bytes) {
         Ok(manifest) => manifest,
@@ -225,8 +224,10 @@ async fn asked(headers: &HeaderMap, body: Body) -> Result<Act, Box<Response>> {
     let actor = actor(headers)?;
     let refuse =
         |message: &str| Box::new(problem(StatusCode::UNPROCESSABLE_ENTITY, "P7005", message));
-    let bytes =
-        to_bytes(body, 64 * 1024).await.map_err(|_| refuse("the body is larger than 64 KiB"))?;
+    let bytes = read_body(body, 64 * 1024).await.map_err(|reason| match reason {
+        BodyProblem::TooLarge => refuse("the body is larger than 64 KiB"),
+        other => Box::new(no_body(other, "")),
+    })?;
     let asked: Asked = if bytes.is_empty() {
         Asked::default()
     } else {
@@ -262,6 +263,15 @@ fn refusal(error: &DbError) -> Response {
         _ => StatusCode::SERVICE_UNAVAILABLE,
     };
     problem(status, error.code(), &error.to_string())
+}
+
+fn no_body(reason: BodyProblem, too_large: &str) -> Response {
+    let message = match reason {
+        BodyProblem::TooLarge => too_large,
+        BodyProblem::TooSlow => "the body was not whole in time (http_server.body_timeout_ms)",
+        BodyProblem::Broken => "the body is not whole",
+    };
+    problem(reason.answer().0, "P7005", message)
 }
 
 fn problem(status: StatusCode, code: &str, message: &str) -> Response {

@@ -153,8 +153,14 @@ impl Plan {
             if config.triggers.http_listen != "off" {
                 let http_listen = &config.triggers.http_listen;
                 workers.apps = Some(
-                    Apps::start(http_listen, database.clone(), listen.clone(), replies.clone())
-                        .await?,
+                    Apps::start(
+                        http_listen,
+                        database.clone(),
+                        listen.clone(),
+                        replies.clone(),
+                        config.http_server,
+                    )
+                    .await?,
                 );
             }
             workers.mail = listen_for_mail(config, database).await?;

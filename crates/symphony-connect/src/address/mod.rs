@@ -43,11 +43,22 @@ pub enum ResolveError {
     #[error("the host name could not be resolved")]
     Unresolved,
     /// It has addresses, and none may be called.
-    #[error("the host's address is {0}; list its network under allowed_networks if that is meant")]
+    #[error("the host's address is {0}; {advice}", advice = advice(*.0))]
     Refused(AddressKind),
     /// It may be called, but only encrypted.
     #[error("the host's address is public, so its URL must begin with https://")]
     PlainToPublic,
+}
+
+/// What helps against a refusal.
+fn advice(kind: AddressKind) -> &'static str {
+    if kind.is_never_called() {
+        "no setting allows that, because no provider can be there: use the provider's own address"
+    } else if kind.is_private() {
+        "if that is meant, set allow_private_addresses = true, or list its network under allowed_networks"
+    } else {
+        "list its network under allowed_networks if that is meant"
+    }
 }
 
 impl AddressGuard {

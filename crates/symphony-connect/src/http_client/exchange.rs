@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{self, AlertDescription};
 use url::Host;
 
 use crate::address::{AddressGuard, ResolveError, Transport};
@@ -125,12 +126,25 @@ impl Origin {
         }
         let mut sender = self.connect(deadline).await?;
         cleared(clearance).await?;
-        match send(&mut sender, request, deadline).await? {
+        let sent = send(&mut sender, request, deadline).await;
+        match sent.map_err(|failure| self.refused_as_stranger(failure))? {
             Sent::Answered(response) => self.read(response, sender, deadline).await,
             Sent::HandedBack(_) => Err(Failure::not_sent(
                 "CONNECT_FAILED",
                 "the connection closed before anything was sent",
             )),
+        }
+    }
+
+    /// In TLS 1.3 a server says only after our first words that it does not know us: its handshake has failed then, and
+    /// nothing of the request was taken.
+    fn refused_as_stranger(&self, failure: Failure) -> Failure {
+        match failure {
+            Failure::Lost { error_code: "CERTIFICATE_REFUSED", message } => Failure::not_sent(
+                "TLS_FAILED",
+                format!("TLS handshake with {}: {message}", self.place()),
+            ),
+            other => other,
         }
     }
 
@@ -319,11 +333,42 @@ async fn send(
 }
 
 fn lost(error: &hyper::Error) -> Failure {
-    if error.is_parse() {
+    if let Some(alert) = certificate_alert(error) {
+        let problem = format!(
+            "the server does not accept who we are ({alert:?}): client_certificate_file must name a certificate it knows"
+        );
+        Failure::lost("CERTIFICATE_REFUSED", problem)
+    } else if error.is_parse() {
         Failure::lost("BAD_RESPONSE", "the answer is not HTTP")
     } else {
         Failure::lost("CONNECTION_LOST", "the connection broke before the answer was whole")
     }
+}
+
+/// What the server said about our certificate, if that is why the connection ended.
+fn certificate_alert(error: &hyper::Error) -> Option<AlertDescription> {
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        let tls = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        if let Some(rustls::Error::AlertReceived(alert)) =
+            tls.and_then(|inner| inner.downcast_ref::<rustls::Error>())
+        {
+            let about_us = matches!(
+                alert,
+                AlertDescription::CertificateRequired
+                    | AlertDescription::BadCertificate
+                    | AlertDescription::UnsupportedCertificate
+                    | AlertDescription::CertificateRevoked
+                    | AlertDescription::CertificateExpired
+                    | AlertDescription::CertificateUnknown
+                    | AlertDescription::UnknownCA
+                    | AlertDescription::AccessDenied
+            );
+            return about_us.then_some(*alert);
+        }
+        source = error.source();
+    }
+    None
 }
 
 fn unresolved(error: &ResolveError) -> Failure {

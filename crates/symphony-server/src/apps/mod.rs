@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Request, StatusCode};
 use axum::response::{IntoResponse as _, Response};
@@ -29,6 +29,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+use crate::http_server::{self, BodyProblem, HttpServerSettings, read_body};
 use crate::output::Failure;
 use entrance::{Entering, Entrance};
 use routes::{Found, Routes};
@@ -62,6 +63,7 @@ impl Apps {
         database: Database,
         hints: PgConnectOptions,
         replies: Replies,
+        bounds: HttpServerSettings,
     ) -> Result<Self, Failure> {
         let address: SocketAddr = listen.parse().map_err(|_| {
             Failure::new(format!(
@@ -88,11 +90,7 @@ impl Apps {
             .route("/executions/{id}", get(status))
             .route("/mail/{recipient}", post(mail))
             .with_state(served);
-        let serving = tokio::spawn(async move {
-            if let Err(error) = axum::serve(listener, router).await {
-                tracing::error!(%error, "the HTTP server of apps ended");
-            }
-        });
+        let serving = http_server::serve(listener, router, bounds);
         let tasks = vec![serving, tokio::spawn(filling), tokio::spawn(writing)];
         Ok(Self { address, tasks })
     }
@@ -154,8 +152,9 @@ async fn fire(
             }
             None => return Ok(answers::problem(StatusCode::NOT_FOUND, "NO_APP", None)),
         };
-    let Ok(body) = to_bytes(body, BODY_BYTES_MAX).await else {
-        return Ok(answers::problem(StatusCode::PAYLOAD_TOO_LARGE, "BODY_TOO_LARGE", None));
+    let body = match read_body(body, BODY_BYTES_MAX).await {
+        Ok(body) => body,
+        Err(problem) => return Ok(no_body(problem)),
     };
     let Some(body) = readable(&parts.headers, &body) else {
         return Ok(answers::problem(StatusCode::BAD_REQUEST, "BODY_NOT_READABLE", None));
@@ -220,8 +219,9 @@ async fn mail(
     Path(recipient): Path<String>,
     body: Body,
 ) -> Response {
-    let Ok(raw) = to_bytes(body, BODY_BYTES_MAX).await else {
-        return answers::problem(StatusCode::PAYLOAD_TOO_LARGE, "BODY_TOO_LARGE", None);
+    let raw = match read_body(body, BODY_BYTES_MAX).await {
+        Ok(raw) => raw,
+        Err(problem) => return no_body(problem),
     };
     let inbox = adapters::Inbox(served.database.ingest());
     match inbox.knows(&recipient).await {
@@ -236,6 +236,11 @@ async fn mail(
         }
         Err(_) => answers::problem(StatusCode::BAD_REQUEST, "BODY_NOT_READABLE", None),
     }
+}
+
+fn no_body(problem: BodyProblem) -> Response {
+    let (status, code) = problem.answer();
+    answers::problem(status, code, None)
 }
 
 /// JSON where it says so, else text; `None` if it is neither.

@@ -64,7 +64,7 @@ pub struct AppPush {
     /// The app's name [default: name in app.json, else the folder's]
     #[arg(long)]
     pub name: Option<String>,
-    /// Who you are [default: $SUDO_USER, else $USER]
+    /// Who you are [default: $SUDO_USER, else $USER, else the account]
     #[arg(long, value_name = "NAME")]
     pub actor: Option<String>,
 }

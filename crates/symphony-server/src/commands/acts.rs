@@ -268,6 +268,20 @@ pub(super) fn actor(given: Option<&String>) -> Result<String, Failure> {
         .ok_or_else(|| Failure::new("nobody is named as acting: add --actor NAME"))
 }
 
+/// The same for what needs no reason, and so no person: in a container, where no variable says who one is, the account.
+pub(super) fn actor_or_account(given: Option<&String>) -> String {
+    actor(given).unwrap_or_else(|_nobody_named| {
+        let uid = rustix::process::geteuid().as_raw().to_string();
+        let accounts = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let own = accounts.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            let name = fields.next()?;
+            (fields.nth(1)? == uid).then(|| name.to_owned())
+        });
+        own.unwrap_or_else(|| format!("uid {uid}"))
+    })
+}
+
 pub(super) fn act_of(options: &ActOptions, approver: Option<&String>) -> Result<Act, Failure> {
     Ok(Act {
         actor: actor(options.actor.as_ref())?,

@@ -87,7 +87,7 @@ async fn work(
         Some(listen) => {
             let (name, figures) = (options.consumer.clone(), figures.clone());
             let page = move || metrics::render_consumer(&name, &figures);
-            Some(Api::start_with_page(listen, page).await?)
+            Some(Api::start_with_page(listen, page, config.http_server).await?)
         }
     };
     tracing::info!(

@@ -7,6 +7,7 @@ use sqlx::postgres::PgConnectOptions;
 use crate::api::Api;
 use crate::cli::{Global, Run};
 use crate::config::Config;
+use crate::http_server::raise_open_files_limit;
 use crate::output::{self, Failure};
 use crate::server::Server;
 use crate::worker::{Plan, Workers};
@@ -17,6 +18,7 @@ pub(super) async fn run(global: &Global, options: &Run) -> Result<ExitCode, Fail
     config.set_api_listen(options.api.as_deref());
     config.set_database_url(global.database_url.as_deref());
     telemetry::start(&config.log);
+    raise_open_files_limit();
     // Everything that can be wrong with the settings is said before anything is started.
     let plan = Plan::new(&config, &options.lanes, &options.rails)?;
     let points = kill_points::from_environment()?;
@@ -28,7 +30,10 @@ pub(super) async fn run(global: &Global, options: &Run) -> Result<ExitCode, Fail
         // Before the first claim: a port that is taken must not cost anybody a lease.
         let api = match config.api.listen.as_str() {
             "off" => None,
-            listen => Some(Api::start(listen, database.clone(), plan.metrics()).await?),
+            listen => {
+                let (metrics, bounds) = (plan.metrics(), config.http_server);
+                Some(Api::start(listen, database.clone(), metrics, bounds).await?)
+            }
         };
         let workers = plan.start(&config, &database, listen, points).await?;
         tracing::info!(

@@ -20,6 +20,7 @@ use super::run::{listen_options, stop};
 use crate::api::Api;
 use crate::cli::{Global, Up};
 use crate::config::{BusSection, Config, LogLevel, RailSection};
+use crate::http_server::raise_open_files_limit;
 use crate::output::{self, Failure};
 use crate::private_postgres;
 use crate::server::Server;
@@ -42,6 +43,7 @@ pub(super) async fn run(global: &Global, options: &Up) -> Result<ExitCode, Failu
         config.log.level = LogLevel::Warn;
     }
     telemetry::start(&config.log);
+    raise_open_files_limit();
     let points = kill_points::from_environment()?;
     let server = Server::open_or_private(global).await?;
     let result = async {
@@ -74,7 +76,10 @@ pub(super) async fn run(global: &Global, options: &Up) -> Result<ExitCode, Failu
         // Before the worker: a port that is taken must not cost anybody a lease.
         let api = match config.api.listen.as_str() {
             "off" => None,
-            listen => Some(Api::start(listen, database.clone(), plan.metrics()).await?),
+            listen => {
+                let (metrics, bounds) = (plan.metrics(), config.http_server);
+                Some(Api::start(listen, database.clone(), metrics, bounds).await?)
+            }
         };
         let workers = plan.start(&config, &database, listen, points).await?;
         let scene = Scene {

@@ -18,6 +18,7 @@ use symphony::engine::EngineSettings;
 use symphony::engine::gate::BreakerSettings;
 use toml::{Table, Value};
 
+use crate::http_server::HttpServerSettings;
 use crate::output::Failure;
 use defects::Sources;
 use reading::Reading;
@@ -54,6 +55,8 @@ pub struct Config {
     pub consumer: ConsumerSection,
     /// What is served over HTTP.
     pub api: ApiSection,
+    /// The bounds of every HTTP listener.
+    pub http_server: HttpServerSettings,
     /// What is logged.
     pub log: LogSection,
     /// The rails, by name.
@@ -218,6 +221,7 @@ impl Config {
     pub fn check(&self, defects: &mut Defects) {
         self.database.check(defects);
         self.check_listeners(defects);
+        self.http_server.check(defects);
         self.events.check(defects);
         self.triggers.check(defects);
         self.consumer.check(defects);
@@ -315,6 +319,7 @@ mod tests {
         let config = Config::from_text("").unwrap();
         assert_eq!(config.worker.engine(), EngineSettings::default());
         assert_eq!(engine::check(&config.worker.engine(), &[]), Ok(()));
+        assert_eq!(config.http_server, HttpServerSettings::default());
         assert!(config.rails.is_empty());
     }
 

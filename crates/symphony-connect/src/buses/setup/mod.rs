@@ -102,11 +102,6 @@ impl SetupSettings {
         if topics.len() != self.topics.len() {
             defects.add("setup.topics", "has a name twice");
         }
-        for topic in self.topics.iter().filter(|topic| topic.retention_days == 0) {
-            let problem =
-                format!("keeps {} for 0 days: retention_days must be at least 1", topic.name);
-            defects.add("setup.topics", problem);
-        }
         for topic in self.topics.iter().filter(|topic| !(1..=5).contains(&topic.replicas)) {
             let problem = format!("has {} replicas of {}: 1 to 5", topic.replicas, topic.name);
             defects.add("setup.topics", problem);

@@ -85,6 +85,8 @@ pub struct SmtpListenerSettings {
     pub errors_max: u32,
     /// For a whole command, or for the client to read an answer. Default 60,000.
     pub idle_timeout_ms: u64,
+    /// For a whole connection: after that it may end the message it is at, and no more. Default 1,800,000.
+    pub session_timeout_ms: u64,
     /// For a whole message. Default 300,000.
     pub message_timeout_ms: u64,
     /// For [`Mailbox::knows`] and [`Mailbox::deliver`]. Default 60,000.
@@ -129,6 +131,7 @@ impl Default for SmtpListenerSettings {
             commands_max: 1_000,
             errors_max: 10,
             idle_timeout_ms: 60_000,
+            session_timeout_ms: 1_800_000,
             message_timeout_ms: 300_000,
             deliver_timeout_ms: 60_000,
             stop_timeout_ms: 10_000,
@@ -155,6 +158,7 @@ impl SmtpListenerSettings {
             ("commands_max", self.commands_max.into(), 10, 1_000_000),
             ("errors_max", self.errors_max.into(), 1, 1_000),
             ("idle_timeout_ms", self.idle_timeout_ms, 1, 3_600_000),
+            ("session_timeout_ms", self.session_timeout_ms, 1, 86_400_000),
             ("message_timeout_ms", self.message_timeout_ms, 1, 3_600_000),
             ("deliver_timeout_ms", self.deliver_timeout_ms, 1, 600_000),
             ("stop_timeout_ms", self.stop_timeout_ms, 0, 600_000),

@@ -85,11 +85,14 @@ impl Session {
         idle: Duration,
     ) -> Option<&'static str> {
         let mut commands = 0_u32;
+        let session = Duration::from_millis(self.shared.settings.session_timeout_ms);
+        let session_end = Instant::now() + session;
         loop {
+            let until = session_end.min(Instant::now() + idle);
             let line = tokio::select! {
                 biased;
                 _ = stop.wait_for(|stop| *stop) => return Some(CLOSING),
-                line = wire.line(COMMAND_BYTES_MAX, Instant::now() + idle) => line,
+                line = wire.line(COMMAND_BYTES_MAX, until) => line,
             };
             let parsed = match line {
                 Ok(line) => {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 use symphony::db::{AppPart, DbError, Operator, PushAnswer};
 
-use super::super::acts::{actor, as_operator};
+use super::super::acts::{actor_or_account, as_operator};
 use super::folder::{self, AppFolder};
 use super::in_words;
 use crate::cli::{AppPush, Global};
@@ -31,7 +31,7 @@ struct Change<'a> {
 }
 
 pub(super) async fn run(global: &Global, options: &AppPush) -> Result<ExitCode, Failure> {
-    let actor = actor(options.actor.as_ref())?;
+    let actor = actor_or_account(options.actor.as_ref());
     // A bad folder is refused before a server is started for it.
     let folder = folder::read(&options.folder, options.name.as_deref())?;
     as_operator(global, async |operator| {

@@ -23,6 +23,7 @@ use super::story::{Story, Tone};
 use crate::apps::Apps;
 use crate::commands::app;
 use crate::commands::mail_catcher::{CaughtMail, MailCatcher};
+use crate::http_server::HttpServerSettings;
 use crate::output::Failure;
 
 /// How many orders are placed.
@@ -81,8 +82,9 @@ impl Shop {
             .map_err(|error| Failure::new(format!("cannot write {}: {error}", folder.display())))?;
         app::push(&database.operator(), &folder, PERSON).await?;
         let mail = MailCatcher::start(Box::new(|_, _| {})).await?;
-        let apps = Apps::start("127.0.0.1:0", database.clone(), listen.clone(), Replies::default())
-            .await?;
+        let (replies, bounds) = (Replies::default(), HttpServerSettings::default());
+        let apps =
+            Apps::start("127.0.0.1:0", database.clone(), listen.clone(), replies, bounds).await?;
         Ok(Self { apps, mail })
     }
 

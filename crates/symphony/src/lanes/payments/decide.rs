@@ -90,6 +90,10 @@ fn send_again(terms: &Terms, ages: Ages, not_found: bool) -> Step {
         InquiryTerms::NotFoundIsFinalAfter(_) | InquiryTerms::NotFoundProvesNothing => Step::Park(
             "the rail does not know it, and that proves nothing: sending again might pay twice",
         ),
+        InquiryTerms::Impossible if terms.key_lifetime.is_some() => Step::Park(
+            "it may have been sent, the rail may have forgotten its key by now, and it cannot be asked: sending again might \
+             pay twice",
+        ),
         InquiryTerms::Impossible => {
             Step::Park("it may have been sent, and the rail can neither deduplicate nor be asked")
         }
@@ -252,6 +256,25 @@ mod tests {
                 "{terms:?} key {key_age}"
             );
         }
+    }
+
+    #[test]
+    fn a_key_that_may_be_forgotten_is_named_as_the_reason_and_not_a_rail_that_has_none() {
+        let why = |lifetime, key_age| match first_step(
+            true,
+            false,
+            &terms(lifetime, Impossible),
+            ages(key_age, 0),
+        ) {
+            Step::Park(why) => why,
+            _ => "it was not parked",
+        };
+        assert!(why(None, 0).contains("can neither deduplicate nor be asked"));
+        let forgotten = why(Some(86_400), 99_999);
+        assert!(
+            forgotten.contains("may have forgotten its key") && !forgotten.contains("neither"),
+            "{forgotten}"
+        );
     }
 
     #[test]

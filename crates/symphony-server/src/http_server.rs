@@ -1,0 +1,405 @@
+//! Every HTTP listener of a process: one accept loop, so that all of them have the same bounds.
+//!
+//! - A request's head must be complete soon after its first byte, and its body soon after the head; a client must go on
+//!   reading its answer; a connection at rest is closed after a while. Slow ones cannot be collected without end.
+//! - There are at most so many connections. One more takes the place of the one that has been at rest, or has been at its head,
+//!   for the longest: a crowd that says nothing cannot shut out `/readyz`.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::{Request, Response, StatusCode};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::Service;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use serde::Deserialize;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::{Instant, Sleep, sleep};
+
+use crate::config::Defects;
+
+/// How long a refused or impossible accept is waited after: out of file descriptors, most likely.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+/// How long a client that is sent away is given to read why.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// `[http_server]`: the bounds of every HTTP listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpServerSettings {
+    /// Connections of one listener.
+    pub connections_max: usize,
+    /// From the first byte of a request to the end of its head.
+    pub head_timeout_ms: u64,
+    /// From the head to the end of the body; and how long a client may stop reading its answer.
+    pub body_timeout_ms: u64,
+    /// How long a connection may be at rest, before its first request and between two.
+    pub idle_timeout_ms: u64,
+}
+
+impl Default for HttpServerSettings {
+    fn default() -> Self {
+        Self {
+            connections_max: 1_000,
+            head_timeout_ms: 10_000,
+            body_timeout_ms: 30_000,
+            idle_timeout_ms: 75_000,
+        }
+    }
+}
+
+impl HttpServerSettings {
+    /// Note what is wrong.
+    pub fn check(&self, defects: &mut Defects) {
+        if !(8..=100_000).contains(&self.connections_max) {
+            defects.add("http_server.connections_max", "must be 8 to 100000");
+        }
+        for (field, value) in [
+            ("head_timeout_ms", self.head_timeout_ms),
+            ("body_timeout_ms", self.body_timeout_ms),
+            ("idle_timeout_ms", self.idle_timeout_ms),
+        ] {
+            if !(10..=3_600_000).contains(&value) {
+                defects.add(&format!("http_server.{field}"), "must be 10 to 3600000");
+            }
+        }
+    }
+}
+
+/// Serve a router until the task is aborted. Answers under way may still leave then.
+pub fn serve(
+    listener: TcpListener,
+    router: Router,
+    settings: HttpServerSettings,
+) -> JoinHandle<()> {
+    let server = Arc::new(Server { router, settings, connections: Mutex::default() });
+    tokio::spawn(async move {
+        let mut number = 0_u64;
+        loop {
+            if let Ok((stream, _)) = listener.accept().await {
+                number = number.wrapping_add(1);
+                server.take(number, stream);
+            } else {
+                server.close_oldest_at_rest();
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    })
+}
+
+/// What all connections of a listener share.
+struct Server {
+    router: Router,
+    settings: HttpServerSettings,
+    /// By the order of their arrival.
+    connections: Mutex<BTreeMap<u64, Held>>,
+}
+
+struct Held {
+    /// A request is being answered.
+    busy: Arc<AtomicBool>,
+    task: AbortHandle,
+}
+
+impl Server {
+    fn take(self: &Arc<Self>, number: u64, stream: TcpStream) {
+        let is_full = {
+            let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+            connections.len() >= self.settings.connections_max
+        };
+        if is_full && !self.close_oldest_at_rest() {
+            tokio::spawn(send_away(stream));
+            return;
+        }
+        let busy = Arc::new(AtomicBool::new(false));
+        let (server, state) = (self.clone(), busy.clone());
+        // Held before it runs: it lets itself go at its end.
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let task = tokio::spawn(async move {
+            let _place = Place { server: server.clone(), number };
+            talk(&server, stream, state).await;
+        });
+        connections.insert(number, Held { busy, task: task.abort_handle() });
+    }
+
+    /// Close the connection that came first of those that have nothing to wait for; `false` if all have.
+    fn close_oldest_at_rest(&self) -> bool {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let at_rest = connections.iter().find(|(_, held)| !held.busy.load(Ordering::Acquire));
+        let Some(number) = at_rest.map(|(number, _)| *number) else { return false };
+        if let Some(held) = connections.remove(&number) {
+            held.task.abort();
+        }
+        true
+    }
+}
+
+/// A connection's place, given back however it ends.
+struct Place {
+    server: Arc<Server>,
+    number: u64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let connections = &self.server.connections;
+        connections.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+    }
+}
+
+async fn talk(server: &Server, stream: TcpStream, busy: Arc<AtomicBool>) {
+    let settings = &server.settings;
+    // Answers are whole: waiting to fill a packet would only delay them.
+    if stream.set_nodelay(true).is_err() {
+        return;
+    }
+    let stream = Patient {
+        stream,
+        busy: busy.clone(),
+        head_timeout: Duration::from_millis(settings.head_timeout_ms),
+        head: None,
+        write_timeout: Duration::from_millis(settings.body_timeout_ms),
+        writing: None,
+    };
+    let answering = Answering {
+        router: TowerToHyperService::new(server.router.clone()),
+        busy,
+        body_timeout: Duration::from_millis(settings.body_timeout_ms),
+    };
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        // The head's own limit is the stream's: this one also runs while nothing has come.
+        .header_read_timeout(Duration::from_millis(settings.idle_timeout_ms))
+        .serve_connection(TokioIo::new(stream), answering);
+    // However it ended: the client knows, or has left.
+    let _ended = connection.await;
+}
+
+/// Say why and go. What the client has said is read a little longer: closing on unread words would destroy ours.
+async fn send_away(mut stream: TcpStream) {
+    let answer = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 21\r\n\r\ntoo many connections\n";
+    let farewell = async {
+        stream.write_all(answer).await?;
+        stream.shutdown().await?;
+        let mut unheard = [0_u8; 1_024];
+        while stream.read(&mut unheard).await? > 0 {}
+        Ok::<_, io::Error>(())
+    };
+    let _closed_anyway = tokio::time::timeout(FAREWELL, farewell).await;
+}
+
+/// The router, which knows of every request how long its body may take, and of every connection whether it waits for us.
+struct Answering {
+    router: TowerToHyperService<Router>,
+    busy: Arc<AtomicBool>,
+    body_timeout: Duration,
+}
+
+type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+impl Service<Request<Incoming>> for Answering {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn call(&self, request: Request<Incoming>) -> Answer {
+        self.busy.store(true, Ordering::Release);
+        let until = Instant::now() + self.body_timeout;
+        let request = request.map(|body| {
+            Body::new(InTime { body, until: Box::pin(tokio::time::sleep_until(until)) })
+        });
+        let (answer, busy) = (self.router.call(request), self.busy.clone());
+        Box::pin(async move {
+            let answer = answer.await;
+            busy.store(false, Ordering::Release);
+            answer
+        })
+    }
+}
+
+/// A body that must be whole in time.
+struct InTime {
+    body: Incoming,
+    until: Pin<Box<Sleep>>,
+}
+
+impl HttpBody for InTime {
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        ready!(self.until.as_mut().poll(context));
+        Poll::Ready(Some(Err(io::Error::from(io::ErrorKind::TimedOut).into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Why there is no whole body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyProblem {
+    /// Larger than allowed.
+    TooLarge,
+    /// Not whole in time.
+    TooSlow,
+    /// The client left, or does not speak HTTP.
+    Broken,
+}
+
+impl BodyProblem {
+    /// The status and code it is answered with.
+    pub fn answer(self) -> (StatusCode, &'static str) {
+        match self {
+            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "BODY_TOO_LARGE"),
+            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "BODY_TOO_SLOW"),
+            Self::Broken => (StatusCode::BAD_REQUEST, "BODY_NOT_READABLE"),
+        }
+    }
+}
+
+/// The whole body.
+pub async fn read_body(body: Body, bytes_max: usize) -> Result<Bytes, BodyProblem> {
+    axum::body::to_bytes(body, bytes_max).await.map_err(|error| {
+        let mut source: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+        while let Some(error) = source {
+            let io = error.downcast_ref::<io::Error>();
+            if io.is_some_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+                return BodyProblem::TooSlow;
+            }
+            if error.is::<hyper::Error>() {
+                return BodyProblem::Broken;
+            }
+            source = error.source();
+        }
+        BodyProblem::TooLarge
+    })
+}
+
+/// A stream whose client must go on: with a head that it has begun, and with reading what it is sent.
+struct Patient {
+    stream: TcpStream,
+    busy: Arc<AtomicBool>,
+    head_timeout: Duration,
+    /// Until when the head that has begun must be there.
+    head: Option<Pin<Box<Sleep>>>,
+    write_timeout: Duration,
+    writing: Option<Pin<Box<Sleep>>>,
+}
+
+fn timed_out() -> io::Error {
+    io::Error::from(io::ErrorKind::TimedOut)
+}
+
+impl AsyncRead for Patient {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        // While a request is answered, what comes is its body, or the next request before its time.
+        if self.busy.load(Ordering::Acquire) {
+            self.head = None;
+            return Pin::new(&mut self.stream).poll_read(context, buffer);
+        }
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if buffer.filled().len() > before && self.head.is_none() {
+            self.head = Some(Box::pin(sleep(self.head_timeout)));
+        }
+        if let Some(head) = &mut self.head
+            && head.as_mut().poll(context).is_ready()
+        {
+            return Poll::Ready(Err(timed_out()));
+        }
+        read
+    }
+}
+
+impl Patient {
+    /// Count the time in which nothing could be written.
+    fn watch<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.writing = None;
+            return written;
+        }
+        let limit = self.write_timeout;
+        let writing = self.writing.get_or_insert_with(|| Box::pin(sleep(limit)));
+        ready!(writing.as_mut().poll(context));
+        Poll::Ready(Err(timed_out()))
+    }
+}
+
+impl AsyncWrite for Patient {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.watch(context, written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.watch(context, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.watch(context, shut)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.watch(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+/// As many open files as the system lets this process have: each connection is one, and the usual limit is meant for
+/// interactive programs.
+pub fn raise_open_files_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum
+        && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_err()
+    {
+        tracing::debug!("the limit of open files stays as it is");
+    }
+}
