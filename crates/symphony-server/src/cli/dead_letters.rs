@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::resolve_as::ResolveAsParser;
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand, ValueEnum};
 use uuid::Uuid;
@@ -152,7 +153,7 @@ pub struct Resolve {
     /// What became of it
     #[arg(
         long = "as",
-        value_enum,
+        value_parser = ResolveAsParser,
         value_name = "OUTCOME",
         required_unless_present = "statement",
         conflicts_with = "statement"
