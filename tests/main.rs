@@ -47,6 +47,7 @@ mod incidents;
 mod languages;
 mod listeners;
 mod losses;
+mod messages;
 mod migrations;
 mod night;
 mod private_postgres;

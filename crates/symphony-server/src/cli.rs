@@ -7,6 +7,7 @@ mod consume;
 mod dead_letters;
 mod destinations;
 mod events;
+mod resolve_as;
 mod restore;
 
 use std::net::SocketAddr;
@@ -359,7 +360,7 @@ pub struct EnqueuePayment {
 #[derive(Debug, Clone, Args)]
 pub struct Sandbox {
     /// Where to listen; port 0 is any free one
-    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS", value_parser = listen_address)]
     pub listen: SocketAddr,
     /// The record's file, continued if it exists [default: a new one in the temporary folder]
     #[arg(long, value_name = "FILE")]
@@ -376,4 +377,8 @@ pub struct Sandbox {
     /// Forget keys after this long: sending again then executes again [default: never]
     #[arg(long, value_name = "SECONDS")]
     pub key_lifetime_seconds: Option<u64>,
+}
+
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "it must look like 127.0.0.1:8089, or [::1]:8089".to_owned())
 }

@@ -18,6 +18,8 @@ use symphony::consumer::{
 };
 
 use super::OpenError;
+use crate::buses::in_short;
+use crate::buses::nats::reasons;
 
 /// At most this many messages in one call.
 const BATCH_MAX: usize = 100;
@@ -75,7 +77,8 @@ pub async fn connect(address: &NatsAddress) -> Result<Client, OpenError> {
     let place = format!("{host}:{}", server.port());
     match tokio::time::timeout(ANSWER, options.connect(server)).await {
         Ok(client) => client.map_err(|error| {
-            OpenError::new(format!("no connection to NATS at {place}: {}", error.kind()))
+            let why = in_short(&reasons(&error));
+            OpenError::new(format!("no connection to NATS at {place}: {why}"))
         }),
         Err(_elapsed) => Err(OpenError::new(format!(
             "no connection to NATS at {place} within {} s",

@@ -34,11 +34,13 @@ pub enum App {
     /// One execution whole: payload, result, error, logs, attempts
     Logs {
         /// The execution
+        #[arg(value_parser = execution_id)]
         id: Uuid,
     },
     /// What fired what: the whole tree of an execution, whichever of it is named
     Tree {
         /// Any execution of the tree
+        #[arg(value_parser = execution_id)]
         id: Uuid,
     },
     /// Run an ended execution again, with what it had and the script as it is now
@@ -109,6 +111,7 @@ impl ExecutionState {
 #[derive(Debug, Clone, Args)]
 pub struct ExecutionAct {
     /// The execution
+    #[arg(value_parser = execution_id)]
     pub id: Uuid,
     /// Who and why.
     #[command(flatten)]
@@ -142,4 +145,11 @@ pub struct AppSwitch {
     /// Who you are [default: $SUDO_USER, else $USER]
     #[arg(long, value_name = "NAME")]
     pub actor: Option<String>,
+}
+
+fn execution_id(text: &str) -> Result<Uuid, String> {
+    let example = "5f0c6f3e-8d1b-4c63-9a0e-2f1d7c3b5a91";
+    let wrong =
+        |_| format!("an execution's id looks like {example}; `symphony app executions` lists them");
+    text.parse().map_err(wrong)
 }

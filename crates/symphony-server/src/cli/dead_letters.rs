@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::resolve_as::ResolveAsParser;
 use chrono::{DateTime, Utc};
 use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};

@@ -56,7 +56,7 @@ pub struct Redrive {
     #[arg(value_name = "ITEM")]
     pub id: Option<String>,
     /// Events, by their ids; may be given several times
-    #[arg(long, value_name = "ID", value_delimiter = ',', help_heading = "Events")]
+    #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = event_id, help_heading = "Events")]
     pub event_id: Vec<Uuid>,
     /// Events of a type, of all types below one ('events.transfers.*'), or of any ('*')
     #[arg(long, value_name = "TYPE", value_parser = event_type, help_heading = "Events")]
@@ -142,7 +142,7 @@ pub struct Skip {
     )]
     pub rail: Option<String>,
     /// A FAILED event that blocks its key
-    #[arg(long, value_name = "ID", conflicts_with_all = ["participant", "rail"])]
+    #[arg(long, value_name = "ID", value_parser = event_id, conflicts_with_all = ["participant", "rail"])]
     pub event_id: Option<Uuid>,
     /// Who and why.
     #[command(flatten)]
@@ -184,6 +184,13 @@ fn ago(text: &str) -> Option<DateTime<Utc>> {
     let number: u32 = number.parse().ok()?;
     let length = TimeDelta::try_seconds(i64::from(number).checked_mul(unit_seconds)?)?;
     Utc::now().checked_sub_signed(length)
+}
+
+fn event_id(text: &str) -> Result<Uuid, String> {
+    let example = "5f0c6f3e-8d1b-4c63-9a0e-2f1d7c3b5a91";
+    text.parse().map_err(|_| {
+        format!("an event's id looks like {example}; `symphony dlq list` has those that wait")
+    })
 }
 
 #[cfg(test)]

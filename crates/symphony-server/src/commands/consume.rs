@@ -135,8 +135,11 @@ async fn open(options: &Consume, visibility: Duration) -> Result<Arc<dyn Source>
                 endpoint_url: options.endpoint_url.clone(),
                 ..AwsSettings::default()
             };
-            let aws =
-                Aws::new(&aws, environment).map_err(|error| Failure::new(error.to_string()))?;
+            // The settings are flags here.
+            let aws = Aws::new(&aws, environment).map_err(|error| {
+                let flag = error.field.replace('_', "-");
+                Failure::new(format!("--{flag} {}", error.problem))
+            })?;
             let client = aws.sqs(Duration::from_secs(5), WAIT + Duration::from_secs(15));
             let settings = SqsSettings {
                 dead_letter_url: options.dead_letter.clone(),

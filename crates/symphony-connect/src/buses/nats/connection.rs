@@ -222,7 +222,7 @@ fn readable(field: &'static str, file: &str) -> Result<(), SettingsError> {
 }
 
 /// The error with what is behind it: the client's own words are only its kind.
-fn reasons(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn reasons(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(behind) = source {

@@ -26,6 +26,7 @@ use crate::settings::Defects;
 
 use connection::Connection;
 pub use connection::NatsConnector;
+pub(crate) use connection::reasons;
 
 /// Of one call; they go out side by side over one connection.
 const BATCH_MAX: usize = 50;
