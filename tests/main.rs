@@ -45,6 +45,7 @@ mod incidents;
 mod languages;
 mod losses;
 mod migrations;
+mod outputs;
 mod private_postgres;
 mod privileges;
 mod races;

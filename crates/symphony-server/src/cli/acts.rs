@@ -47,7 +47,7 @@ pub enum Incidents {
     List,
     /// Say what became of one, so that it is not listed any more
     #[command(
-        after_help = "Example:\n  symphony incident close 17 --reason 'the bank has returned the second transfer, R2' --yes"
+        after_help = "Example:\n  symphony incident close 17 --reason 'the bank has returned R2' --yes"
     )]
     Close {
         /// The incident's number, as `incident list` prints it
@@ -79,7 +79,7 @@ pub enum IncidentLane {
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "  --as dispatched  the money moved; --reference is the proof\n  --as failed      it did not move and shall not\n  \
-                        --as retry       it did not move and shall be sent; nothing will be inquired first: be sure"
+                        --as retry       it did not move and shall be sent, without asking: be sure"
 )]
 pub struct Resolve {
     /// What became of it

@@ -17,6 +17,7 @@ mod event_acts;
 mod guard;
 mod incident;
 mod mail_catcher;
+mod manual;
 mod migrate;
 mod rail;
 mod restore;
@@ -72,5 +73,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Bench { what } => bench::run(global, &what).await,
         Command::Database => database::run(global).await,
         Command::Sandbox(options) => sandbox::run(global, &options).await,
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Man { dir } => manual::man(dir.as_deref()),
     }
 }

@@ -65,11 +65,11 @@ pub(super) fn render(life: &ItemLife) -> String {
         "{}  {}\n  instruction {}, key {}\n  participant {}, number {}, rail {}\n",
         asked.outbox_id,
         life.state,
-        asked.instruction_id,
-        asked.idempotency_key,
-        asked.participant_id,
+        output::plain(&asked.instruction_id),
+        output::plain(&asked.idempotency_key),
+        output::plain(&asked.participant_id),
         asked.sequence_id,
-        asked.rail_type
+        output::plain(&asked.rail_type)
     );
     if let Some(origin) = asked.redrive_of {
         let _infallible = writeln!(text, "  redrive {} of {origin}", asked.redrive_no);
@@ -86,13 +86,13 @@ pub(super) fn render(life: &ItemLife) -> String {
             ("error", &attempt.error_code),
         ] {
             if let Some(value) = value {
-                let _infallible = write!(told, ", {name} {value}");
+                let _infallible = write!(told, ", {name} {}", output::plain(value));
             }
         }
         if let Some(message) = &attempt.error_message {
-            let _infallible = write!(told, " ({message})");
+            let _infallible = write!(told, " ({})", output::plain(message));
         }
-        let _infallible = write!(told, ", by {}", attempt.worker_id);
+        let _infallible = write!(told, ", by {}", output::plain(&attempt.worker_id));
         story.push((attempt.completed_at, told));
     }
     story.extend(life.events.iter().map(|event| (event.created_at, told(event))));
@@ -105,7 +105,7 @@ pub(super) fn render(life: &ItemLife) -> String {
             live.next_attempt_at.to_rfc3339_opts(SecondsFormat::Millis, true),
             live.claimed_by
                 .as_ref()
-                .map(|worker| format!(", held by {worker}"))
+                .map(|worker| format!(", held by {}", output::plain(worker)))
                 .unwrap_or_default(),
             if live.must_inquire { ", must inquire before sending" } else { "" },
         );
@@ -116,7 +116,12 @@ pub(super) fn render(life: &ItemLife) -> String {
 /// The same of an event.
 fn render_event(life: &EventLife) -> String {
     let record = &life.record;
-    let mut text = format!("{}  {}\n  type {}", record.event_id, record.state, record.event_type);
+    let mut text = format!(
+        "{}  {}\n  type {}",
+        record.event_id,
+        record.state,
+        output::plain(&record.event_type)
+    );
     // Accepted once, so it is readable; should the rules have changed since, the rest is shown all the same.
     let event = record.event.as_ref().and_then(|event| Event::parse(event.0.get()).ok());
     if let Some(event) = event {
@@ -153,7 +158,7 @@ fn render_event(life: &EventLife) -> String {
         if let Some(message) = &attempt.error_message {
             let _infallible = write!(told, " ({})", output::plain(message));
         }
-        let _infallible = write!(told, ", by {}", attempt.worker_id);
+        let _infallible = write!(told, ", by {}", output::plain(&attempt.worker_id));
         story.push((attempt.completed_at, told));
     }
     story.extend(life.events.iter().map(|event| (event.created_at, told(event))));
@@ -182,13 +187,13 @@ fn render_event(life: &EventLife) -> String {
 fn told(event: &EventRow) -> String {
     let mut told = event.event_type.clone();
     if let Some(reason) = &event.reason {
-        let _infallible = write!(told, ": {reason}");
+        let _infallible = write!(told, ": {}", output::plain(reason));
     }
     if let Some(who) = event.actor.as_ref().or(event.worker_id.as_ref()) {
-        let _infallible = write!(told, ", by {who}");
+        let _infallible = write!(told, ", by {}", output::plain(who));
     }
     if let Some(approver) = &event.approver {
-        let _infallible = write!(told, ", approved by {approver}");
+        let _infallible = write!(told, ", approved by {}", output::plain(approver));
     }
     told
 }
