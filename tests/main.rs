@@ -50,6 +50,7 @@ mod losses;
 mod messages;
 mod migrations;
 mod night;
+mod outputs;
 mod private_postgres;
 mod privileges;
 mod races;

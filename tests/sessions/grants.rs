@@ -17,7 +17,7 @@ use crate::support::shell::symphony;
 use crate::support::{self, TestDb, act, payment, unique};
 
 const PAGE: &str = include_str!("../../docs/OPERATING.md");
-const COLUMNS: [&str; 8] =
+pub const COLUMNS: [&str; 8] =
     ["ingest", "executor", "operator", "approver", "readonly", "auditor", "consumer", "installer"];
 
 /// What the page says: each row's words, and who may.
@@ -35,15 +35,24 @@ fn documented() -> BTreeMap<String, Vec<bool>> {
     .collect()
 }
 
+/// The rows of the table, in its order.
+pub fn rows() -> Vec<String> {
+    let (_, table) = PAGE.split_once("<!-- grants -->").expect("the table of grants");
+    let rows = table.lines().take_while(|line| !line.contains("<!-- /grants -->"));
+    rows.filter_map(|row| row.strip_prefix("| `")?.split_once('`'))
+        .map(|(command, _)| command.to_owned())
+        .collect()
+}
+
 /// What commands are told to look for.
-struct Staged {
+pub struct Staged {
     execution: uuid::Uuid,
     failed_event: uuid::Uuid,
     incident: i64,
 }
 
 /// A database with something for every command to find, installed by a login that is no superuser.
-async fn stage() -> (TestDb, Vec<PgConnectOptions>, Staged) {
+pub async fn stage() -> (TestDb, Vec<PgConnectOptions>, Staged) {
     let (installer, name) = (unique("installer"), unique("installed"));
     let mut admin = support::server().await.connect().await.unwrap();
     let version = admin.server_version_num().unwrap();
@@ -130,7 +139,7 @@ async fn stage() -> (TestDb, Vec<PgConnectOptions>, Staged) {
 }
 
 /// How to try a row of the table from a shell, if it is a command.
-fn command_line(row: &str, staged: &Staged) -> Option<String> {
+pub fn command_line(row: &str, staged: &Staged) -> Option<String> {
     let Staged { execution, failed_event, incident } = staged;
     let app = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/apps/orders");
     Some(match row {

@@ -2,7 +2,7 @@
 //! named. Everything here is a process of its own, and none of its logins is a superuser.
 
 mod databases;
-mod grants;
+pub mod grants;
 mod masked;
 mod pooled;
 mod refusals;

@@ -9,13 +9,12 @@ mod destinations;
 mod events;
 mod resolve_as;
 mod restore;
+mod usage;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
-
-use crate::output;
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use acts::{
     ActOptions, IncidentLane, Incidents, ItemAct, PauseTarget, SendingAct, SwitchTarget,
@@ -36,11 +35,11 @@ pub use restore::{AcceptServer, Restore};
 #[command(
     name = "symphony",
     version,
-    about = "A money-grade transactional outbox for PostgreSQL",
-    long_about = "Symphony carries out what a service committed: payments to rails, once, with a ledger nobody can \
-                  rewrite.\n\nThe database is --database-url, else DATABASE_URL, else [database] url of symphony.toml. Without any, \
-                  demo, up, database and bench run a private PostgreSQL of their own; others use it with --private.",
-    after_help = "Try:\n  symphony demo                       the tour\n  symphony up                         try it: everything in one process\n  symphony migrate                    install the schema\n  \
+    before_help = "Symphony carries out what a service committed: payments to rails, once, with a ledger nobody can \
+                  rewrite.",
+    after_help = "The database is --database-url, else DATABASE_URL, else [database] url of symphony.toml. Without any, \
+                  demo, up, database and bench run a private PostgreSQL of their own; others use it with --private. Its data \
+                  is in /var/lib/symphony for root, else in ~/.local/share/symphony.\n\nTry:\n  symphony demo                       the tour\n  symphony up                         try it: everything in one process\n  symphony migrate                    install the schema\n  \
                   symphony enqueue payment --help     ask for a payment\n  symphony enqueue event --help       tell an event\n  symphony status                     lanes at a glance\n  \
                   symphony dlq list                   what waits for a person\n  \
                   symphony doctor                     is everything as declared?"
@@ -54,47 +53,34 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// Lines of help are read more easily when they are not as long as a wide terminal.
-const HELP_COLUMNS_MAX: usize = 110;
-
-impl Cli {
-    /// What can be asked, as wide as the terminal.
-    pub fn definition() -> clap::Command {
-        Self::command().term_width(output::width().min(HELP_COLUMNS_MAX))
-    }
-
-    /// What was asked. What cannot be understood ends the process.
-    pub fn from_arguments() -> Self {
-        let mut matches = Self::definition().get_matches();
-        Self::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit())
-    }
-}
-
 /// Options of every command.
 #[derive(Debug, Clone, Args)]
 pub struct Global {
-    /// The database, as postgres://user@host:5432/name [default: [database] url of symphony.toml]
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true, global = true, value_name = "URL")]
+    /// The database: postgres://user@host:5432/name
+    #[arg(long, env = "DATABASE_URL", value_name = "URL", global = true, hide_env_values = true, help_heading = EVERYWHERE)]
     pub database_url: Option<String>,
-    /// The private PostgreSQL, which demo, up, database and bench use by themselves where no database is named
-    #[arg(long, env = "SYMPHONY_PRIVATE", global = true, conflicts_with = "database_url")]
+    /// Use the private PostgreSQL
+    #[arg(long, env = "SYMPHONY_PRIVATE", global = true, hide_env_values = true, conflicts_with = "database_url", help_heading = EVERYWHERE)]
     pub private: bool,
-    /// The configuration file [default: symphony.toml in the working folder, if there is one]
-    #[arg(long, global = true, value_name = "FILE")]
+    /// The configuration [default: symphony.toml]
+    #[arg(long, global = true, value_name = "FILE", help_heading = EVERYWHERE)]
     pub config: Option<PathBuf>,
-    /// Print JSON for scripts instead of tables for people
-    #[arg(long, global = true)]
+    /// Print JSON for scripts
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
     pub json: bool,
-    /// Where the private PostgreSQL keeps its data [default: /var/lib/symphony as root, else ~/.local/share/symphony]
-    #[arg(long, env = "SYMPHONY_DATA", global = true, value_name = "FOLDER")]
+    /// The private PostgreSQL's data
+    #[arg(long, env = "SYMPHONY_DATA", global = true, hide_env_values = true, value_name = "FOLDER", help_heading = EVERYWHERE)]
     pub data_folder: Option<PathBuf>,
-    /// The private PostgreSQL's loopback port [default: any free one]
-    #[arg(long, global = true, value_name = "PORT")]
+    /// Its loopback port [default: any free one]
+    #[arg(long, global = true, value_name = "PORT", help_heading = EVERYWHERE)]
     pub private_port: Option<u16>,
-    /// The folder of the PostgreSQL server's programs [default: searched for]
-    #[arg(long, env = "SYMPHONY_POSTGRES_BIN", global = true, value_name = "FOLDER")]
+    /// PostgreSQL's programs [default: searched for]
+    #[arg(long, env = "SYMPHONY_POSTGRES_BIN", global = true, hide_env_values = true, value_name = "FOLDER", help_heading = EVERYWHERE)]
     pub postgres_binaries: Option<PathBuf>,
 }
+
+/// The heading of the options above.
+const EVERYWHERE: &str = "Options of every command";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -234,10 +220,29 @@ pub enum Command {
     /// Run the simulated provider, with its own record of every transfer it executed
     #[command(
         after_help = "Loopback unless --listen says otherwise. Faults are replaced while it runs with PUT /faults, for example\n  \
-                      {\"seed\": 7, \"per_mille\": {\"reset_after\": 20, \"delay:250\": 50}, \"inquiry_per_mille\": {\"error:503\": 100},\n   \
-                      \"script\": [{\"instruction\": \"inv-7\", \"faults\": [\"hang_after\", \"none\", \"refuse:AC04\"]}]}"
+                      {\"seed\": 7, \"per_mille\": {\"reset_after\": 20, \"delay:250\": 50},\n   \
+                      \"inquiry_per_mille\": {\"error:503\": 100},\n   \
+                      \"script\": [{\"instruction\": \"inv-7\",\n     \
+                      \"faults\": [\"hang_after\", \"none\", \"refuse:AC04\"]}]}"
     )]
     Sandbox(Sandbox),
+    /// What a shell completes after `symphony`
+    #[command(
+        after_help = "Examples:\n  symphony completions bash > /etc/bash_completion.d/symphony\n  \
+                      symphony completions zsh > /usr/local/share/zsh/site-functions/_symphony\n  \
+                      symphony completions fish > ~/.config/fish/completions/symphony.fish"
+    )]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// The manual pages
+    #[command(after_help = "Example:\n  symphony man --dir /usr/local/share/man/man1")]
+    Man {
+        /// Write all of them into this folder; without it, the first one is printed
+        #[arg(long, value_name = "FOLDER")]
+        dir: Option<PathBuf>,
+    },
 }
 
 /// Options of `demo`.
@@ -319,8 +324,8 @@ pub struct Migrate {
 pub enum Enqueue {
     /// Ask for one payment, or for many from a file
     #[command(
-        after_help = "Examples:\n  symphony enqueue payment --instruction inv-1 --participant acme --key 1 --rail sepa \\\n      \
-                            --payload '{\"amount\": {\"value\": \"10.00\", \"currency\": \"EUR\"}}'\n  \
+        after_help = "Examples:\n  symphony enqueue payment --instruction inv-1 --participant acme \\\n      \
+                            --key 1 --rail sepa \\\n      --payload '{\"amount\": {\"value\": \"10.00\", \"currency\": \"EUR\"}}'\n  \
                             symphony enqueue payment --lines payments.jsonl\n\nA line of the file is \
                             {\"instruction_id\": …, \"participant_id\": …, \"idempotency_key\": …, \"rail_type\": …, \"payload\": {…}}."
     )]

@@ -5,7 +5,10 @@ use std::process::ExitCode;
 use symphony_server::{cli::Cli, commands};
 
 fn main() -> ExitCode {
-    let cli = Cli::from_arguments();
+    let cli = match Cli::from_arguments(&std::env::args_os().collect::<Vec<_>>()) {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
     let json = cli.global.json;
     // The database's answers are looked for after every few tasks: while five hundred payments are being dispatched,
     // the next claim must not wait for its turn.

@@ -36,18 +36,26 @@ pub struct Failure {
     code: Option<String>,
     /// What is wrong with the configuration, if that is why: one line of the message each.
     defects: Vec<Defect>,
+    fix: Option<String>,
 }
 
 impl Failure {
     /// A failure without a code of its own.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: None, defects: Vec::new() }
+        Self { message: message.into(), code: None, defects: Vec::new(), fix: None }
     }
 
     /// The same, with the code whose page explains more.
     #[must_use]
     pub fn with_code(mut self, code: &str) -> Self {
         self.code = Some(code.to_owned());
+        self
+    }
+
+    /// The same, with the command that says how it is done.
+    #[must_use]
+    pub fn with_fix(mut self, fix: &str) -> Self {
+        self.fix = Some(fix.to_owned());
         self
     }
 
@@ -70,11 +78,12 @@ impl Failure {
         let (message, asked) = (&self.message, ASKED.get());
         if json {
             let mut line = serde_json::json!({ "error": message, "code": self.code });
-            if let Some(line) = line.as_object_mut().filter(|_| !self.defects.is_empty()) {
-                line.insert("defects".to_owned(), serde_json::json!(self.defects));
-            }
-            if let (Some(asked), Some(line)) = (asked, line.as_object_mut()) {
-                line.insert("database".to_owned(), asked.document());
+            if let Some(line) = line.as_object_mut() {
+                if !self.defects.is_empty() {
+                    line.insert("defects".to_owned(), serde_json::json!(self.defects));
+                }
+                line.extend(self.fix.clone().map(|fix| ("fix".to_owned(), fix.into())));
+                line.extend(asked.map(|asked| ("database".to_owned(), asked.document())));
             }
             eprintln!("{}", plain_json(&line.to_string()));
             return;
@@ -84,6 +93,7 @@ impl Failure {
             Some(asked) if TO_SAY.swap(false, Ordering::Relaxed) => format!(" ({})", asked.text()),
             _ => String::new(),
         };
+        let fix = self.fix.as_ref().map(|fix| format!("; see {fix}")).unwrap_or_default();
         let page = self.code.as_ref().map(|code| format!(" [{code}: docs/errors/{code}.md]"));
         // A line for each defect. No other message has lines: a line break in one is somebody else's.
         let mut lines: Vec<String> = match self.defects.as_slice() {
@@ -94,7 +104,7 @@ impl Failure {
         for line in lines {
             eprint!("{}", table::hanging_error("symphony: ", &plain(&line)));
         }
-        let line = format!("{}{asked}{}", plain(&last), page.unwrap_or_default());
+        let line = format!("{}{fix}{asked}{}", plain(&last), page.unwrap_or_default());
         eprint!("{}", table::hanging_error("symphony: ", &line));
     }
 }
@@ -268,7 +278,12 @@ pub fn print_verbatim(text: &str) -> Result<(), Failure> {
 
 /// A note beside the answer, on standard error.
 pub fn note(text: &str) {
-    eprint!("{}", table::hanging_error("symphony: ", &plain(text)));
+    note_plainly("symphony: ", text);
+}
+
+/// The same after another lead.
+pub fn note_plainly(lead: &str, text: &str) {
+    eprint!("{}", table::hanging_error(lead, &plain(text)));
 }
 
 /// A reader that went away (`symphony ... | head`) is no failure.

@@ -47,7 +47,7 @@ pub enum Incidents {
     List,
     /// Say what became of one, so that it is not listed any more
     #[command(
-        after_help = "Example:\n  symphony incident close 17 --reason 'the bank has returned the second transfer, R2' --yes"
+        after_help = "Example:\n  symphony incident close 17 --reason 'the bank has returned R2' --yes"
     )]
     Close {
         /// The incident's number, as `incident list` prints it

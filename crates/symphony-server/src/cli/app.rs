@@ -12,7 +12,7 @@ pub(super) const HELP: &str = "Examples:\n  \
      symphony app push examples/apps/orders\n  \
      symphony app executions --app orders --state failed\n  \
      symphony app tree 0198a5c0-6f3e-7d1b-8c63-2f1d7c3b5a91\n  \
-     symphony app replay 0198a5c0-6f3e-7d1b-8c63-2f1d7c3b5a91 --reason 'the script was corrected'\n\n\
+     symphony app replay 0198a5c0-6f3e-7d1b-8c63-2f1d7c3b5a91 --reason WHY\n\n\
      docs/APPS.md has the folder, the manifest and what each command prints.";
 
 /// What to do with apps.
@@ -46,7 +46,7 @@ pub enum App {
     /// Run an ended execution again, with what it had and the script as it is now
     #[command(
         after_help = "The one that ended stays as it is; the new one is tried once.\n\nExample:\n  \
-                      symphony app replay 0198a5c0-6f3e-7d1b-8c63-2f1d7c3b5a91 --reason 'the script was corrected' --yes"
+                      symphony app replay 0198a5c0-6f3e-7d1b-8c63-2f1d7c3b5a91 \\\n      --reason 'the script was corrected' --yes"
     )]
     Replay(ExecutionAct),
     /// Delete an app and all that is its own; its ledger stays

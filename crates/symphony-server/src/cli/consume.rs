@@ -7,13 +7,13 @@ use clap::Args;
 /// Options of `consume`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Each event is one POST of its JSON with the headers symphony-event-id, symphony-event-type, symphony-key,\n\
-                  symphony-position, symphony-delivery-count and traceparent. 2xx: applied, and acknowledged. Anything else, or no\n\
-                  answer in time: left to redelivery, later events of the same key behind it; after receives_max tries it is\n\
+    after_help = "Each event is one POST of its JSON with the headers symphony-event-id, symphony-event-type, symphony-key, \
+                  symphony-position, symphony-delivery-count and traceparent. 2xx: applied, and acknowledged. Anything else, or no \
+                  answer in time: left to redelivery, later events of the same key behind it; after receives_max tries it is \
                   dead-lettered. While the program does not listen, nothing is counted.\n\n\
-                  An event can arrive more than once: the program must be idempotent by symphony-event-id. With --inbox (and\n\
-                  --database-url) what was answered with 2xx is remembered and not posted again; a crash between the answer and\n\
-                  its record still repeats it. Effects exactly once need the inbox in the program's own transaction:\n\
+                  An event can arrive more than once: the program must be idempotent by symphony-event-id. With --inbox (and \
+                  --database-url) what was answered with 2xx is remembered and not posted again; a crash between the answer and \
+                  its record still repeats it. Effects exactly once need the inbox in the program's own transaction: \
                   docs/CONSUMERS.md.\n\n\
                   Pace, time limits and inbox retention: [consumer] in symphony.toml."
 )]

@@ -2,13 +2,12 @@
 
 use std::path::PathBuf;
 
-use super::resolve_as::ResolveAsParser;
 use chrono::{DateTime, Utc};
-use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use uuid::Uuid;
 
 use super::events::time;
+use super::resolve_as::ResolveAsParser;
 use super::{ActOptions, ItemAct};
 
 /// What of the dead letters.
@@ -215,44 +214,6 @@ pub enum ResolveAs {
     Failed,
     /// It did not move and shall be sent
     Retry,
-}
-
-/// Reads [`ResolveAs`]. Whoever writes another word for it is told the right one: by its letters `paid` is nearest to
-/// `failed`, which would be said of money that has moved.
-#[derive(Clone)]
-struct ResolveAsParser;
-
-impl TypedValueParser for ResolveAsParser {
-    type Value = ResolveAs;
-
-    fn parse_ref(
-        &self,
-        command: &clap::Command,
-        argument: Option<&clap::Arg>,
-        value: &std::ffi::OsStr,
-    ) -> Result<ResolveAs, clap::Error> {
-        let meant = match value.to_str().map(str::to_ascii_lowercase).as_deref() {
-            Some(
-                "paid" | "sent" | "settled" | "executed" | "accepted" | "success" | "succeeded"
-                | "done",
-            ) => "dispatched",
-            Some("unpaid" | "refused" | "rejected" | "returned" | "cancelled" | "canceled") => {
-                "failed"
-            }
-            Some("again" | "resend" | "redo") => "retry",
-            _ => return EnumValueParser::<ResolveAs>::new().parse_ref(command, argument, value),
-        };
-        let problem = format!(
-            "--as {}: did you mean --as {meant}? dispatched: the money moved; failed: it did not and shall not; retry: it did \
-             not and shall be sent\n",
-            value.to_string_lossy()
-        );
-        Err(clap::Error::raw(clap::error::ErrorKind::InvalidValue, problem).with_cmd(command))
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(ResolveAs::value_variants().iter().filter_map(ValueEnum::to_possible_value)))
-    }
 }
 
 #[cfg(test)]

@@ -26,17 +26,21 @@ pub struct EnqueueEvent {
 
 /// What `enqueue event --help` teaches.
 pub(super) const ENQUEUE_HELP: &str = r#"Examples:
-  symphony enqueue event --event '{"envelope": {"v": 1, "eventId": "5f0c6f3e-8d1b-4c63-9a0e-2f1d7c3b5a91",
-      "occurredAt": "2027-01-31T12:00:00Z", "tenantId": "tnt_1", "type": "events.transfers.submitted"},
+  symphony enqueue event --event '{"envelope": {"v": 1,
+      "eventId": "5f0c6f3e-8d1b-4c63-9a0e-2f1d7c3b5a91",
+      "occurredAt": "2027-01-31T12:00:00Z", "tenantId": "tnt_1",
+      "type": "events.transfers.submitted"},
       "key": {"transferId": "tr_1"}, "payload": {"amount": "10.00"}}'
   symphony enqueue event events.jsonl
   symphony enqueue event --schema > event.schema.json
 
-All or nothing: if one event is bad, nothing of the file is written, so that a corrected event keeps its place.
-Only a file of more than 10,000 events (or 64 MiB) goes in pieces of that size, each all or nothing, up to the
-first bad one. Repeating a file is safe: an event id that is known is not written twice.
+All or nothing: if one event is bad, nothing of the file is written, so that a
+corrected event keeps its place. Only a file of more than 10,000 events (or
+64 MiB) goes in pieces of that size, each all or nothing, up to the first bad
+one. Repeating a file is safe: an event id that is known is not written twice.
 
-A program tells an event in the transaction of what it tells about: examples/ has it in eight languages."#;
+A program tells an event in the transaction of what it tells about: examples/
+has it in eight languages."#;
 
 /// What `status --help` teaches.
 pub(super) const STATUS_HELP: &str = "Figures:
@@ -118,10 +122,10 @@ pub const DEDUP_WINDOW_SECONDS: i32 = 300;
 pub(super) const REDRIVE_HELP: &str = "A payment becomes a new item with a new key to the rail. An event goes out \
      again under the same event id, in its place in its key.\n\nExamples:\n  \
      symphony redrive inv-1 --reason 'account was corrected'\n  \
-     symphony redrive --event-id 5f0c6f3e-8d1b-4c63-9a0e-2f1d7c3b5a91 --reason 'topic exists now'\n  \
-     symphony redrive --event-type 'events.transfers.*' --error-code RETRY_CEILING --since 2h --reason 'topic exists now'\n  \
+     symphony redrive --event-id 5f0c6f3e-8d1b-4c63-9a0e-2f1d7c3b5a91 \\\n      --reason 'topic exists now'\n  \
+     symphony redrive --event-type 'events.transfers.*' --since 2h \\\n      --error-code RETRY_CEILING --reason 'topic exists now'\n  \
      symphony redrive --sent --key tr_123 --reason 'consumer lost its data'\n  \
-     symphony redrive --rail sepa --code AC04 --since 2h --reason 'the bank corrected its list'\n  \
+     symphony redrive --rail sepa --code AC04 --since 2h \\\n      --reason 'the bank corrected its list'\n  \
      symphony redrive --app shop --code SCRIPT_ERROR --reason 'the script is mended'\n\n\
      Many payments at once: what the rail never answered is left alone.\n\n\
      A bus that deduplicates (SNS FIFO: 300 seconds) swallows a repeated event id without a word. So an event waits until \
@@ -155,7 +159,7 @@ pub struct Skip {
 /// What `skip --help` teaches.
 pub(super) const SKIP_HELP: &str = "Examples:\n  \
      symphony skip --participant acme --rail sepa --reason 'settled by hand'\n  \
-     symphony skip --event-id 5f0c6f3e-8d1b-4c63-9a0e-2f1d7c3b5a91 --reason 'nobody reads it any more'\n\n\
+     symphony skip --event-id 5f0c6f3e-8d1b-4c63-9a0e-2f1d7c3b5a91 \\\n      --reason 'nobody reads it any more'\n\n\
      A skipped event stays FAILED: consumers do not get it, unless it is redriven later, out of its turn.";
 
 fn event_type(text: &str) -> Result<String, String> {

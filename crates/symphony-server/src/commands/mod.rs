@@ -22,6 +22,7 @@ mod hints;
 mod incident;
 mod inquire;
 mod mail_catcher;
+mod manual;
 mod migrate;
 mod nearest;
 mod rail;
@@ -81,5 +82,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Bench { what } => bench::run(global, &what).await,
         Command::Database => database::run(global).await,
         Command::Sandbox(options) => sandbox::run(global, &options).await,
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Man { dir } => manual::man(dir.as_deref()),
     }
 }

@@ -8,6 +8,8 @@ use super::terminal::{
 use super::text::plain;
 
 const GAP: usize = 2;
+/// A word of this length has room in any table: a time, a short name.
+const UNBROKEN_COLUMNS_MAX: usize = 20;
 /// Where a command stands that has no room beside its row.
 const BELOW: &str = "    ";
 
@@ -136,6 +138,19 @@ fn layout(columns: &[Column<'_>], rows: &[Vec<String>], width: usize, colours: b
     let widest_cell: Vec<usize> = (0..columns.len())
         .map(|index| cells(index).map(|cell| columns_of(cell)).max().unwrap_or(0))
         .collect();
+    // A state is never broken within a word, another text only within a long one.
+    let widest_word: Vec<usize> = columns
+        .iter()
+        .enumerate()
+        .map(|(index, column)| {
+            let word = cells(index).map(|cell| longest_word(cell)).max().unwrap_or(0);
+            match column.kind {
+                Kind::Wrapped => word.min(UNBROKEN_COLUMNS_MAX),
+                Kind::Short => 0,
+                _ => word,
+            }
+        })
+        .collect();
     let mut widths: Vec<usize> = columns
         .iter()
         .zip(&widest_cell)
@@ -152,16 +167,18 @@ fn layout(columns: &[Column<'_>], rows: &[Vec<String>], width: usize, colours: b
         }
     }
     // What costs least goes first: a heading over two lines, a wrapped text, a shortened one.
-    let stages: [(&[Kind], usize); 4] = [
+    let stages: [(&[Kind], usize); 5] = [
         (&[Kind::Wrapped, Kind::Whole, Kind::Short, Kind::Number, Kind::State], usize::MAX),
         (&[Kind::Wrapped], 20),
         (&[Kind::Short], 10),
         (&[Kind::Wrapped, Kind::State], 8),
+        (&[Kind::Short], 6),
     ];
     for (kinds, floor) in stages {
         while total(&widths) > width {
             let least = |index: usize, column: &Column<'_>| {
-                let word = longest_word(column.name);
+                let cell = widest_word.get(index).copied().unwrap_or(0);
+                let word = longest_word(column.name).max(cell);
                 widest_cell.get(index).copied().unwrap_or(0).min(floor).max(word)
             };
             let shrinkable = columns.iter().zip(&mut widths).enumerate();

@@ -45,21 +45,21 @@ pub(super) async fn list(global: &Global, options: &AppExecutions) -> Result<Exi
 }
 
 fn table(executions: &[ExecutionRow], more: bool) -> String {
+    let now = Utc::now();
     let mut text = output::table(
         [
-            output::whole("execution"),
             output::short("app"),
-            output::whole("source"),
+            output::short("source"),
             output::short("script"),
             output::states("state"),
             output::short("code"),
             output::number("attempts"),
             output::whole("took"),
-            output::whole("written"),
+            output::whole("ago"),
+            output::command("next"),
         ],
         executions.iter().map(|execution| {
             [
-                execution.id.to_string(),
                 output::plain(&execution.app_name),
                 execution.source_kind.clone(),
                 script_of(execution),
@@ -67,7 +67,8 @@ fn table(executions: &[ExecutionRow], more: bool) -> String {
                 output::plain(execution.error_code.as_deref().unwrap_or_default()),
                 execution.attempts.to_string(),
                 took(execution),
-                execution.created_at.to_rfc3339_opts(SecondsFormat::Secs, true),
+                output::length((now - execution.created_at).num_seconds()),
+                format!("symphony app logs {}", execution.id),
             ]
         }),
     );
