@@ -42,7 +42,7 @@ async fn show(global: &Global, id: &str, database: &Database) -> Result<ExitCode
     }
     if lives.is_empty() {
         return Err(Failure::new(format!(
-            "no item has the outbox or instruction id {id:?}, and no event or execution that id"
+            "no item has the outbox or instruction id {id:?}, and no event that id, nor an execution"
         )));
     }
     if global.json {
