@@ -59,10 +59,12 @@ impl Attention {
         let mut lines: Vec<String> = Vec::new();
         for left in self.left_alone.iter().take(NAMED_MAX) {
             let kind = if left.lane == "events" { "bus" } else { "rail" };
-            let trouble = left.last_trouble.as_deref().map(output::plain).unwrap_or_default();
+            let trouble = left.last_trouble.as_deref();
+            let trouble =
+                trouble.map(|what| format!(", {}", output::plain(what))).unwrap_or_default();
             let since = left.open_since.map_or(0, |since| (now - since).num_seconds());
             lines.push(format!(
-                "{kind} {} is left alone for {}, {trouble}: symphony {kind} show {}",
+                "{kind} {} is left alone for {}{trouble}: symphony {kind} show {}",
                 output::plain(&left.name),
                 output::length(since),
                 output::plain(&left.name)

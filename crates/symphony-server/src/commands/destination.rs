@@ -101,7 +101,8 @@ pub(super) fn lines(status: &DestinationStatus, now: DateTime<Utc>) -> Vec<(&'st
     let ago = |at: DateTime<Utc>| output::length((now - at).num_seconds().max(0));
     let mut lines = Vec::new();
     lines.push(match status.open_since {
-        None => ("state", format!("{}: everything flows", status.breaker)),
+        None if status.breaker == "CLOSED" => ("state", "CLOSED: everything flows".to_owned()),
+        None => ("state", status.breaker.clone()),
         Some(since) => (
             "state",
             format!(

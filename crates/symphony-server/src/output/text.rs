@@ -1,11 +1,18 @@
 //! Stored text, for people: what would act on a terminal or cannot be seen is shown as an escape.
 
 /// What others wrote, as one line that shows all of it: line breaks, control characters, marks that turn the direction of
-/// writing and characters nobody sees become `\n`, `\u{1b}`, `\u{202e}`. To escape it twice changes nothing.
+/// writing and characters nobody sees become `\n`, `\u{1b}`, `\u{202e}`. A space after one of these is shown as `␣`, where no
+/// line is broken: the rest must not begin a line of its own. To escape it twice changes nothing.
 pub fn plain(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
+    let mut suspect = false;
     for c in text.chars() {
-        if is_hidden(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+        if is_hidden(c) {
+            suspect = true;
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(if suspect && c == ' ' { '␣' } else { c });
+        }
     }
     shown
 }
@@ -47,9 +54,9 @@ mod tests {
         for (stored, shown) in [
             ("inv-1", "inv-1"),
             ("Zürich → 東京 \\ 10 €", "Zürich → 東京 \\ 10 €"),
-            ("a\n  2027-01-31 DISPATCHED", "a\\n  2027-01-31 DISPATCHED"),
+            ("a\n  2027-01-31 DISPATCHED", "a\\n␣␣2027-01-31␣DISPATCHED"),
             ("\x1b[2Jgone\r\t\x7f\u{9b}", "\\u{1b}[2Jgone\\r\\t\\u{7f}\\u{9b}"),
-            ("\u{202e}001\u{202c} \u{2066}\u{200f}", "\\u{202e}001\\u{202c} \\u{2066}\\u{200f}"),
+            ("\u{202e}001\u{202c} \u{2066}\u{200f}", "\\u{202e}001\\u{202c}␣\\u{2066}\\u{200f}"),
             ("in\u{200b}v\u{ad}-\u{feff}1\u{e0041}", "in\\u{200b}v\\u{ad}-\\u{feff}1\\u{e0041}"),
             ("a\u{2028}b\u{85}c", "a\\u{2028}b\\u{85}c"),
         ] {

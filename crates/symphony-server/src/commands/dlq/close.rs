@@ -45,10 +45,11 @@ pub(super) async fn run(
     }
     let mut text = String::new();
     for letter in &letters {
-        let code = letter.error_code.as_deref().map(output::plain).unwrap_or_default();
+        let code = letter.error_code.as_deref();
+        let code = code.map(|code| format!(" ({})", output::plain(code))).unwrap_or_default();
         let verb = if act.dry_run { "would close" } else { "closed" };
         text.push_str(&format!(
-            "{verb} {} ({code}): it stays {}, and is not listed any more\n",
+            "{verb} {}{code}: it stays {}, and is not listed any more\n",
             letter.item_id, letter.state
         ));
     }
