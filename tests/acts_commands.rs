@@ -123,7 +123,7 @@ async fn a_parked_item_is_resolved_by_what_a_person_found_out() {
         ("--as dispatched", "--reference <REFERENCE>"),
         ("--as failed --reference X", "goes with --as dispatched only"),
         ("--as dispatched --reference ␣", "--reference is blank"),
-        ("--as gone", "invalid value 'gone'"),
+        ("--as gone", "--as gone: it is one of three words"),
         ("", "--as <OUTCOME>"),
     ] {
         let told = dana(&db, &format!("resolve other {arguments} --reason r --yes")).await;
