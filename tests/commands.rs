@@ -164,8 +164,8 @@ async fn every_failure_is_one_clear_line_that_names_the_fix_and_no_secret() {
         poor = format!("postgres://nobody_here:hunter2{}", &good[at..]);
     }
     let cases: Vec<(&str, Vec<&str>, &str)> = vec![
-        ("mysql://root:hunter2@localhost/x", vec!["status"], "database URL must look like"),
-        ("not a url", vec!["status"], "database URL must look like"),
+        ("mysql://root:hunter2@localhost/x", vec!["status"], "database.url must look like"),
+        ("not a url", vec!["status"], "database.url must look like"),
         (
             "postgres://root:hunter2@127.0.0.1:1/x",
             vec!["status"],
