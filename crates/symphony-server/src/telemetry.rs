@@ -183,7 +183,7 @@ mod tests {
         ]);
         // One line stays one line, whatever a server said.
         let text = render(LogFormat::Text, "WARN", &fields);
-        assert!(text.ends_with(" WARN  the outcome\\nis unknown lane=payments\n"), "{text}");
+        assert!(text.ends_with(" WARN  the outcome\\nis␣unknown lane=payments\n"), "{text}");
         let json = render(LogFormat::Json, "WARN", &fields);
         assert!(json.contains(r#""lane":"payments""#), "{json}");
         assert_eq!(json.matches('\n').count(), 1);

@@ -129,7 +129,8 @@ mod tests {
         let (message, _) = said("symphony resolve inv-1 --as paid --reason x");
         assert_eq!(
             message,
-            "invalid value 'paid' for '--as <OUTCOME>' [possible values: dispatched, failed, retry]"
+            "--as paid: did you mean --as dispatched? dispatched: the money moved; failed: it did not and shall not; retry: it \
+             did not and shall be sent"
         );
     }
 
