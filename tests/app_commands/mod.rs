@@ -175,7 +175,7 @@ async fn one_execution_is_shown_whole() {
         &format!("{}  DISPATCHED\n  app orders, http, script take-order version 1\n", ids[0]),
         "payload\n  {\n    \"body\": {\n      \"id\": \"o-1\"\n",
         "result\n  {\n    \"status\": 201\n  }\n",
-        "logs\n  +3 ms info: kept\n  and \\u{1b}[2J told\n",
+        "logs\n  +3 ms info: kept\n  and \\u{1b}[2J␣told\n",
         "attempts\n  1  ",
         "  DISPATCHED, 12 ms, by w\n",
     ] {
