@@ -30,7 +30,7 @@ pub(super) fn entries(text: &str) -> Result<Vec<Entry>, String> {
     Ok(entries
         .map(|(line, record)| Entry {
             line,
-            key: field(&record, key),
+            key: one_spelling(field(&record, key)),
             reference: Some(field(&record, reference)).filter(|text| !text.is_empty()),
             result: field(&record, result).to_lowercase(),
         })
@@ -73,6 +73,11 @@ fn records(text: &str, separator: char) -> Result<Vec<(usize, Vec<String>)>, Str
     Ok(records)
 }
 
+/// Two lines about one key must be seen as such, however the bank writes it.
+fn one_spelling(key: String) -> String {
+    key.parse::<uuid::Uuid>().map_or(key, |key| key.to_string())
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -81,6 +86,13 @@ mod tests {
     fn read(text: &str) -> Vec<(usize, String, Option<String>, String)> {
         let read = entries(text).unwrap().into_iter();
         read.map(|entry| (entry.line, entry.key, entry.reference, entry.result)).collect()
+    }
+
+    #[test]
+    fn a_key_has_one_spelling() {
+        let key = "6F1F7E0C-4D8E-4B8F-9D59-0D3D2F0A1B11";
+        assert_eq!(one_spelling(key.to_owned()), key.to_lowercase());
+        assert_eq!(one_spelling("TX 4711".to_owned()), "TX 4711");
     }
 
     #[test]
