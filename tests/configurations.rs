@@ -1,34 +1,11 @@
 //! A configuration is right or wrong, and `config --check` and `run` say the same of it, all of it, in lines that name the
 //! field and the fix. Nothing is connected to before that.
 
-use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
-use uuid::Uuid;
 
-/// A folder of the test's own, removed with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("symphony-config-{}", Uuid::new_v4()));
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.join(name);
-        std::fs::write(&path, text).unwrap();
-        path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
-}
+use crate::support::folder::Folder;
 
 /// `symphony` with this file, this environment and no other; its working folder is the test's.
 fn symphony(folder: &Folder, text: &str, variables: &[(&str, &str)], words: &[&str]) -> Output {

@@ -1,38 +1,15 @@
 //! `symphony run` as a process: it works, it serves its figures, it stops in order, and it refuses what contradicts.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 
 use symphony_connect::sandbox::{Sandbox, Settings};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, Command};
-use uuid::Uuid;
 
+use crate::support::folder::Folder;
 use crate::support::processes::{Signal, signal};
 use crate::support::{TestDb, payment, until};
-
-/// A folder of the test's own, removed with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("symphony-run-{}", Uuid::new_v4()));
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.join(name);
-        std::fs::write(&path, text).unwrap();
-        path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
-}
 
 fn symphony(db: &TestDb, config: &Path, arguments: &[&str]) -> Command {
     use sqlx::ConnectOptions as _;

@@ -7,7 +7,6 @@ mod masked;
 mod pooled;
 mod refusals;
 
-use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -20,30 +19,8 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+use crate::support::folder::Folder;
 use crate::support::processes::{Signal, signal};
-
-/// A folder of the test's own, removed with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("symphony-sessions-{}", Uuid::new_v4()));
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.join(name);
-        std::fs::write(&path, text).unwrap();
-        path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
-}
 
 async fn sandbox(folder: &Folder) -> Sandbox {
     Sandbox::start(Settings::new(folder.0.join("record.jsonl"))).await.unwrap()

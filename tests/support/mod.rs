@@ -15,6 +15,7 @@ use symphony_server::private_postgres::{PrivatePostgres, Settings};
 use tokio::sync::OnceCell;
 
 pub mod brokers;
+pub mod folder;
 pub mod pooler;
 pub mod processes;
 pub mod proxy;
