@@ -5,8 +5,8 @@
 //!     cargo run -p symphony-connect --example consumer
 //! ```
 //!
-//! The login owns `balances` and is a member of `symphony_consumer`. The stream is EVENTS, dead letters go to
-//! `dead.balances`, which another stream keeps.
+//! The login may write `example_balances` (examples/setup.sql) and is a member of `symphony_consumer`. The stream is
+//! EVENTS, dead letters go to `dead.balances`: `symphony bus setup` makes both for a consumer `balances`.
 
 use std::str::FromStr as _;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::PgConnection;
 use sqlx::postgres::PgConnectOptions;
-use symphony::consumer::{ApplyError, Consumer, ConsumerSettings, Handler, Received};
+use symphony::consumer::{ApplyError, ConsumerLoop, ConsumerSettings, Handler, Received};
 use symphony::db::{Database, RoleSource};
 use symphony_connect::sources::jetstream::{
     JetStreamSettings, JetStreamSource, NatsAddress, connect,
@@ -40,8 +40,8 @@ impl Handler for Balances {
             .and_then(serde_json::Value::as_i64)
             .ok_or_else(|| ApplyError::Reject("payload.cents is missing".to_owned()))?;
         sqlx::query(
-            "INSERT INTO balances (account, cents) VALUES ($1, $2) \
-             ON CONFLICT (account) DO UPDATE SET cents = balances.cents + excluded.cents",
+            "INSERT INTO public.example_balances AS b (account, cents) VALUES ($1, $2) \
+             ON CONFLICT (account) DO UPDATE SET cents = b.cents + excluded.cents",
         )
         .bind(received.event.key())
         .bind(cents)
@@ -60,12 +60,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let database =
         Database::connect(PgConnectOptions::from_str(&url)?, connections, RoleSource::Login)
             .await?;
-    sqlx::query(
-        "CREATE TABLE IF NOT EXISTS balances (account text PRIMARY KEY, cents bigint NOT NULL)",
-    )
-    .execute(database.pool())
-    .await?;
-
     let address = NatsAddress { url: std::env::var("NATS_URL")?, ..NatsAddress::default() };
     let source = JetStreamSettings {
         stream: "EVENTS".to_owned(),
@@ -75,7 +69,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         visibility: Duration::from_mins(1),
         wait: Duration::from_secs(10),
     };
-    let source = JetStreamSource::open(connect(&address).await?, source).await?;
+    let client = connect(&address, |name| std::env::var(name).ok()).await?;
+    let source = JetStreamSource::open(client, source).await?;
 
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(async move {
@@ -83,7 +78,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         drop(tokio::signal::ctrl_c().await);
         stop.send_replace(true);
     });
-    let consumer = Consumer::new("balances", Balances);
+    println!("consuming");
+    let consumer = ConsumerLoop::new("balances", Balances);
     let metrics = consumer.metrics();
     let left = consumer.run(&database, Arc::new(source), settings, stopped).await?;
     println!(

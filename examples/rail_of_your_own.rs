@@ -54,11 +54,7 @@ impl Rail for BankRail {
 
     fn validate(&self, payment: &Payment) -> Result<(), Defect> {
         // Name the field and the fix, and never repeat what stands in it.
-        let defect = |problem: &str| Defect {
-            code: "INVALID_DESTINATION",
-            field: "account",
-            problem: problem.to_owned(),
-        };
+        let defect = |problem: &str| Defect::new("INVALID_DESTINATION", "account", problem);
         let instruction: Instruction = serde_json::from_str(payment.payload.get())
             .map_err(|_| defect("is missing: give the account's eight digits as text"))?;
         let digits = instruction.account.bytes().all(|byte| byte.is_ascii_digit());

@@ -35,7 +35,7 @@ func ask(ctx context.Context, tx pgx.Tx, invoice, amount, iban string) (payment,
 	// The cast lets every mode of pgx know that the text is JSON.
 	var asked payment
 	err = tx.QueryRow(ctx,
-		`SELECT outbox_id::text, duplicate FROM public.enqueue_payment_outbox(p_instruction_id => $1,
+		`SELECT outbox_id::text, duplicate FROM symphony.enqueue_payment_outbox(p_instruction_id => $1,
 		     p_participant_id => $2, p_idempotency_key => $3, p_rail_type => $4, p_payload => $5::jsonb)`,
 		invoice, "acme", "pay", "sepa",
 		text(object{"amount": money, "destination": object{"iban": iban}}),
@@ -55,7 +55,7 @@ func ask(ctx context.Context, tx pgx.Tx, invoice, amount, iban string) (payment,
 		"payload": object{"invoiceId": invoice, "amount": money}, // ids and figures, never personal data
 	}
 	var told bool
-	err = tx.QueryRow(ctx, `SELECT duplicate FROM public.enqueue_event_outbox(p_event => $1::jsonb)`, text(event)).Scan(&told)
+	err = tx.QueryRow(ctx, `SELECT duplicate FROM symphony.enqueue_event_outbox(p_event => $1::jsonb)`, text(event)).Scan(&told)
 	expect(err != nil || told == asked.duplicate, "payment and event are new together, or known together")
 	return asked, err
 }

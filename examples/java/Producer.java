@@ -19,9 +19,9 @@ public final class Producer {
         INSERT INTO public.example_invoices (id, amount, state) VALUES (?, ?::numeric, 'paying')
         ON CONFLICT (id) DO UPDATE SET amount = excluded.amount RETURNING event_id, occurred_at""";
     static final String PAYMENT = """
-        SELECT outbox_id, duplicate FROM public.enqueue_payment_outbox(p_instruction_id => ?,
+        SELECT outbox_id, duplicate FROM symphony.enqueue_payment_outbox(p_instruction_id => ?,
             p_participant_id => ?, p_idempotency_key => ?, p_rail_type => ?, p_payload => ?::jsonb)""";
-    static final String EVENT = "SELECT duplicate FROM public.enqueue_event_outbox(p_event => ?::jsonb)";
+    static final String EVENT = "SELECT duplicate FROM symphony.enqueue_event_outbox(p_event => ?::jsonb)";
 
     /** Inside the caller's transaction: first the caller's own state, then the payment and the event, which lock. */
     static Payment ask(Connection connection, String invoice, String amount, String iban) throws SQLException {

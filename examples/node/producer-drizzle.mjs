@@ -30,7 +30,7 @@ async function ask(tx, invoice, amount) {
   const payload = JSON.stringify({ amount: money, destination: { iban } });
   const payment = await one(
     tx,
-    sql`SELECT outbox_id, duplicate FROM public.enqueue_payment_outbox(p_instruction_id => ${invoice},
+    sql`SELECT outbox_id, duplicate FROM symphony.enqueue_payment_outbox(p_instruction_id => ${invoice},
             p_participant_id => ${'acme'}, p_idempotency_key => ${'pay'}, p_rail_type => ${'sepa'},
             p_payload => ${payload}::jsonb)`,
   );
@@ -45,7 +45,7 @@ async function ask(tx, invoice, amount) {
     key: { invoiceId: invoice }, // events of one invoice are published in order
     payload: { invoiceId: invoice, amount: money }, // ids and figures, never personal data
   });
-  const told = await one(tx, sql`SELECT duplicate FROM public.enqueue_event_outbox(p_event => ${event}::jsonb)`);
+  const told = await one(tx, sql`SELECT duplicate FROM symphony.enqueue_event_outbox(p_event => ${event}::jsonb)`);
   assert.equal(told.duplicate, payment.duplicate, 'payment and event are new together, or known together');
   return payment;
 }

@@ -20,7 +20,7 @@ async function ask(client, invoice, amount) {
   // pg sends values beside the SQL, objects as JSON. Queries without a name work behind a transaction pooler too.
   const payment = await one(
     client,
-    `SELECT outbox_id, duplicate FROM public.enqueue_payment_outbox(p_instruction_id => $1,
+    `SELECT outbox_id, duplicate FROM symphony.enqueue_payment_outbox(p_instruction_id => $1,
          p_participant_id => $2, p_idempotency_key => $3, p_rail_type => $4, p_payload => $5)`,
     [invoice, 'acme', 'pay', 'sepa', { amount: money, destination: { iban } }],
   );
@@ -35,7 +35,7 @@ async function ask(client, invoice, amount) {
     key: { invoiceId: invoice }, // events of one invoice are published in order
     payload: { invoiceId: invoice, amount: money }, // ids and figures, never personal data
   };
-  const told = await one(client, 'SELECT duplicate FROM public.enqueue_event_outbox(p_event => $1)', [event]);
+  const told = await one(client, 'SELECT duplicate FROM symphony.enqueue_event_outbox(p_event => $1)', [event]);
   assert.equal(told.duplicate, payment.duplicate, 'payment and event are new together, or known together');
   return payment;
 }

@@ -17,7 +17,7 @@ function ask(PDO $connection, string $invoice, string $amount, string $iban): ar
     $money = ['value' => $amount, 'currency' => 'EUR']; // a text: a float would change it
     $payment = one(
         $connection,
-        'SELECT outbox_id, duplicate FROM public.enqueue_payment_outbox(p_instruction_id => :instruction,
+        'SELECT outbox_id, duplicate FROM symphony.enqueue_payment_outbox(p_instruction_id => :instruction,
              p_participant_id => :participant, p_idempotency_key => :key, p_rail_type => :rail, p_payload => :payload)',
         [
             'instruction' => $invoice,
@@ -40,7 +40,7 @@ function ask(PDO $connection, string $invoice, string $amount, string $iban): ar
     ];
     $told = one(
         $connection,
-        'SELECT duplicate FROM public.enqueue_event_outbox(p_event => :event)',
+        'SELECT duplicate FROM symphony.enqueue_event_outbox(p_event => :event)',
         ['event' => json($event)],
     );
     expect($told['duplicate'] === $payment['duplicate'], 'payment and event are new together, or known together');

@@ -21,7 +21,7 @@ INSERT INTO public.example_invoices (id, amount, state) SELECT invoice, amount, 
 PREPARE pay AS
 SELECT p.outbox_id, p.duplicate
   FROM asked
- CROSS JOIN LATERAL public.enqueue_payment_outbox(
+ CROSS JOIN LATERAL symphony.enqueue_payment_outbox(
            p_instruction_id  => invoice,
            p_participant_id  => 'acme',
            p_idempotency_key => 'pay',
@@ -34,7 +34,7 @@ PREPARE tell AS
 SELECT e.duplicate
   FROM asked
   JOIN public.example_invoices i ON i.id = invoice
- CROSS JOIN LATERAL public.enqueue_event_outbox(p_event => jsonb_build_object(
+ CROSS JOIN LATERAL symphony.enqueue_event_outbox(p_event => jsonb_build_object(
            'envelope', jsonb_build_object(
                'v', 1,
                'eventId', i.event_id,

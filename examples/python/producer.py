@@ -23,7 +23,7 @@ def ask(connection, invoice, amount, iban):
     money = {"value": amount, "currency": "EUR"}  # a text: a float would change it
     # Values travel beside the SQL. (psycopg 2, and psycopg 3's ClientCursor, would write them into it.)
     outbox_id, duplicate = connection.execute(
-        """SELECT outbox_id, duplicate FROM public.enqueue_payment_outbox(p_instruction_id => %s,
+        """SELECT outbox_id, duplicate FROM symphony.enqueue_payment_outbox(p_instruction_id => %s,
                p_participant_id => %s, p_idempotency_key => %s, p_rail_type => %s, p_payload => %s)""",
         [invoice, "acme", "pay", "sepa", Jsonb({"amount": money, "destination": {"iban": iban}})],
     ).fetchone()
@@ -39,7 +39,7 @@ def ask(connection, invoice, amount, iban):
         "payload": {"invoiceId": invoice, "amount": money},  # ids and figures, never personal data
     }
     (told_before,) = connection.execute(
-        "SELECT duplicate FROM public.enqueue_event_outbox(p_event => %s)", [Jsonb(event)]
+        "SELECT duplicate FROM symphony.enqueue_event_outbox(p_event => %s)", [Jsonb(event)]
     ).fetchone()
     expect(told_before == duplicate, "payment and event are new together, or known together")
     return outbox_id, duplicate

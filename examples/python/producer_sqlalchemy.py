@@ -16,10 +16,10 @@ INVOICE = text(
 )
 # Typed as JSONB, so that a dict can be bound.
 PAYMENT = text(
-    """SELECT outbox_id, duplicate FROM public.enqueue_payment_outbox(p_instruction_id => :instruction,
+    """SELECT outbox_id, duplicate FROM symphony.enqueue_payment_outbox(p_instruction_id => :instruction,
            p_participant_id => :participant, p_idempotency_key => :key, p_rail_type => :rail, p_payload => :payload)"""
 ).bindparams(bindparam("payload", type_=JSONB))
-EVENT = text("SELECT duplicate FROM public.enqueue_event_outbox(p_event => :event)").bindparams(
+EVENT = text("SELECT duplicate FROM symphony.enqueue_event_outbox(p_event => :event)").bindparams(
     bindparam("event", type_=JSONB)
 )
 

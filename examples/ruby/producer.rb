@@ -21,7 +21,7 @@ def ask(connection, invoice, amount, iban)
   money = { value: amount, currency: "EUR" } # a text: a float would change it
   payload = { amount: money, destination: { iban: iban } }
   payment = connection.exec_params(<<~SQL, [invoice, "acme", "pay", "sepa", JSON.generate(payload)]).first
-    SELECT outbox_id, duplicate FROM public.enqueue_payment_outbox(p_instruction_id => $1,
+    SELECT outbox_id, duplicate FROM symphony.enqueue_payment_outbox(p_instruction_id => $1,
         p_participant_id => $2, p_idempotency_key => $3, p_rail_type => $4, p_payload => $5)
   SQL
   event = {
@@ -36,7 +36,7 @@ def ask(connection, invoice, amount, iban)
     payload: { invoiceId: invoice, amount: money } # ids and figures, never personal data
   }
   told = connection.exec_params(<<~SQL, [JSON.generate(event)]).first
-    SELECT duplicate FROM public.enqueue_event_outbox(p_event => $1)
+    SELECT duplicate FROM symphony.enqueue_event_outbox(p_event => $1)
   SQL
   expect "payment and event are new together, or known together", told["duplicate"] == payment["duplicate"]
   payment

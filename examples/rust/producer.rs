@@ -9,9 +9,11 @@ use std::process::ExitCode;
 use serde_json::json;
 use sqlx::PgConnection;
 use sqlx::postgres::{PgConnectOptions, PgPool};
-use symphony::db::{DbError, EnqueuedPayment, Ingest, Session};
-use symphony::domain::{Payload, PayloadError, PaymentRequest};
-use symphony::event::{Defect, Event};
+use symphony::FieldError;
+use symphony::db::{DbError, Session};
+use symphony::domain::{Payload, PaymentRequest};
+use symphony::event::Event;
+use symphony::payments::Enqueued;
 use uuid::Uuid;
 
 /// Lost races and lost connections are repeated so often.
@@ -21,10 +23,8 @@ const TRIES: usize = 5;
 enum Trouble {
     #[error("{0}")]
     Database(#[from] DbError),
-    #[error("this is no payload: {0}")]
-    Payload(#[from] PayloadError),
-    #[error("this is no event: {0}")]
-    Event(#[from] Defect),
+    #[error("this cannot be sent: {0}")]
+    Field(#[from] FieldError),
     #[error("expected: {0}")]
     Expected(&'static str),
 }
@@ -44,7 +44,7 @@ async fn ask(
     invoice: &str,
     amount: &str,
     iban: &str,
-) -> Result<EnqueuedPayment, Trouble> {
+) -> Result<Enqueued, Trouble> {
     let (event_id, occurred_at): (Uuid, String) = sqlx::query_as(
         "INSERT INTO public.example_invoices (id, amount, state) VALUES ($1, $2::text::numeric, 'paying') \
          ON CONFLICT (id) DO UPDATE SET amount = excluded.amount RETURNING event_id, occurred_at",
@@ -65,7 +65,7 @@ async fn ask(
         )?,
         traceparent: None,
     };
-    let payment = Ingest::enqueue(Session::lent(&mut *transaction), &request).await?;
+    let payment = symphony::payments::enqueue(Session::lent(&mut *transaction), &request).await?;
     let event = json!({
         "envelope": {
             "v": 1,
@@ -79,7 +79,7 @@ async fn ask(
     });
     // Checked here already: a mistake names its field without a round trip.
     let event = Event::parse(&event.to_string())?;
-    let told = Ingest::enqueue_event(Session::lent(&mut *transaction), &event).await?;
+    let told = symphony::events::enqueue(Session::lent(&mut *transaction), &event).await?;
     expect(
         told.duplicate == payment.duplicate,
         "payment and event are new together, or known together",
@@ -88,12 +88,7 @@ async fn ask(
 }
 
 /// One business transaction. What did not come to pass, or whose answer was lost, is repeated whole: the names make that safe.
-async fn pay(
-    pool: &PgPool,
-    invoice: &str,
-    amount: &str,
-    iban: &str,
-) -> Result<EnqueuedPayment, Trouble> {
+async fn pay(pool: &PgPool, invoice: &str, amount: &str, iban: &str) -> Result<Enqueued, Trouble> {
     let mut tries = 1;
     loop {
         let once = async {
@@ -103,7 +98,7 @@ async fn pay(
             Ok(payment)
         };
         match once.await {
-            Err(Trouble::Database(error)) if tries < TRIES && error.is_passing() => tries += 1,
+            Err(Trouble::Database(error)) if tries < TRIES && error.is_transient() => tries += 1,
             ended => return ended,
         }
     }

@@ -9,22 +9,23 @@ DECLARE
 BEGIN
     FOR v_name IN SELECT oid::pg_catalog.regclass::TEXT FROM pg_catalog.pg_class
                    WHERE relowner = 'symphony_control'::pg_catalog.regrole AND relkind IN ('r', 'v')
-                     AND relnamespace = 'public'::pg_catalog.regnamespace
+                     AND relnamespace = 'symphony'::pg_catalog.regnamespace
     LOOP
         EXECUTE pg_catalog.format('REVOKE ALL ON TABLE %s FROM %s', v_name, v_roles);
     END LOOP;
     FOR v_name IN SELECT oid::pg_catalog.regclass::TEXT FROM pg_catalog.pg_class
                    WHERE relowner = 'symphony_control'::pg_catalog.regrole AND relkind = 'S'
-                     AND relnamespace = 'public'::pg_catalog.regnamespace
+                     AND relnamespace = 'symphony'::pg_catalog.regnamespace
     LOOP
         EXECUTE pg_catalog.format('REVOKE ALL ON SEQUENCE %s FROM %s', v_name, v_roles);
     END LOOP;
     FOR v_name IN SELECT oid::pg_catalog.regprocedure::TEXT FROM pg_catalog.pg_proc
                    WHERE proowner = 'symphony_control'::pg_catalog.regrole
+                     AND pronamespace = 'symphony'::pg_catalog.regnamespace
     LOOP
         EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM %s', v_name, v_roles);
     END LOOP;
 END $$;
 -- The stamp tells any role which version it talks to, and the states which lanes are paused there; nothing else.
-GRANT SELECT ON public.symphony_schema, public.outbox_lane_states TO
+GRANT SELECT ON symphony.symphony_schema, symphony.outbox_lane_states TO
     symphony_ingest, symphony_executor, symphony_operator, symphony_approver, symphony_readonly, symphony_auditor;

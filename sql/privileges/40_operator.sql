@@ -1,41 +1,49 @@
--- Operators and approvers: the acts, and reading as an auditor does.
+-- Operators and approvers: the acts, and reading as an auditor does. Only approvers approve.
+GRANT EXECUTE ON FUNCTION symphony.do_outbox_act, symphony.request_outbox_approval, symphony.withdraw_outbox_request TO symphony_operator, symphony_approver;
+GRANT EXECUTE ON FUNCTION symphony.approve_outbox_request, symphony.reject_outbox_request TO symphony_approver;
+GRANT SELECT ON symphony.outbox_approvals, symphony.outbox_waiting_approvals TO symphony_operator, symphony_approver;
 GRANT EXECUTE ON FUNCTION
-    public.park_outbox, public.release_outbox, public.resolve_outbox, public.redrive_outbox, public.skip_outbox_head,
-    public.close_payment_incident, public.close_event_incident, public.close_trigger_incident,
-    public.pause_payment_lane, public.resume_payment_lane, public.pause_payment_rail, public.resume_payment_rail,
-    public.pause_payment_participant, public.resume_payment_participant,
-    public.configure_payment_rail, public.configure_payment_lane, public.payment_rail_key,
-    public.payment_by_rail_key, public.accept_symphony_server
+    symphony.park_outbox, symphony.release_outbox, symphony.resolve_outbox, symphony.redrive_outbox, symphony.skip_outbox_head,
+    symphony.close_payment_incident, symphony.close_event_incident, symphony.close_trigger_incident,
+    symphony.pause_payment_lane, symphony.resume_payment_lane, symphony.pause_payment_rail, symphony.resume_payment_rail,
+    symphony.pause_payment_participant, symphony.resume_payment_participant,
+    symphony.configure_payment_rail, symphony.configure_payment_lane, symphony.payment_rail_key,
+    symphony.payment_by_rail_key, symphony.accept_symphony_server
     TO symphony_operator, symphony_approver;
 GRANT SELECT ON
-    public.payment_outbox_instructions, public.payment_outbox_pending, public.payment_outbox_attempts, public.payment_outbox_events,
-    public.payment_outbox_rails, public.payment_outbox_paused_participants, public.payment_outbox_blocked_lanes,
-    public.payment_outbox_workers, public.payment_outbox_settings, public.payment_outbox_endpoints,
-    public.symphony_installation, public.symphony_witnesses,
-    public.outbox_operational_status, public.payment_outbox_dead_letters, public.payment_outbox_leases, public.supervisor_outbox_status,
-    public.participant_sequence_gaps, public.outbox_incidents, public.outbox_history, public.outbox_hint_leaders
-    TO symphony_operator, symphony_approver;
-GRANT EXECUTE ON FUNCTION
-    public.redrive_event_outbox, public.skip_event_outbox, public.pause_event_lane, public.resume_event_lane,
-    public.configure_event_lane
-    TO symphony_operator, symphony_approver;
-GRANT SELECT ON
-    public.event_outbox_identities, public.event_outbox_log, public.event_outbox_cursors, public.event_outbox_blocked,
-    public.event_outbox_waiting, public.event_outbox_attempts, public.event_outbox_events, public.event_outbox_settings,
-    public.event_outbox, public.event_outbox_dead_letters, public.event_outbox_envelopes
-    TO symphony_operator, symphony_approver;
-GRANT EXECUTE ON FUNCTION public.push_app, public.delete_app, public.replay_trigger_execution, public.configure_trigger_lane
-    TO symphony_operator, symphony_approver;
-GRANT SELECT ON
-    public.apps, public.scripts, public.routes, public.triggers, public.trigger_cron, public.kv_entries, public.topics, public.queues,
-    public.queue_messages, public.trigger_outbox_pending, public.trigger_outbox_attempts, public.trigger_outbox_events,
-    public.trigger_outbox_executions, public.trigger_outbox_settings
+    symphony.payment_outbox_instructions, symphony.payment_outbox_pending, symphony.payment_outbox_attempts, symphony.payment_outbox_events,
+    symphony.payment_outbox_rails, symphony.payment_outbox_paused_participants, symphony.payment_outbox_blocked_lanes,
+    symphony.payment_outbox_workers, symphony.payment_outbox_settings, symphony.payment_outbox_endpoints,
+    symphony.symphony_installation, symphony.symphony_witnesses,
+    symphony.outbox_operational_status, symphony.payment_outbox_dead_letters, symphony.payment_outbox_leases, symphony.supervisor_outbox_status,
+    symphony.participant_sequence_gaps, symphony.outbox_incidents, symphony.outbox_history, symphony.outbox_hint_leaders
     TO symphony_operator, symphony_approver;
 GRANT EXECUTE ON FUNCTION
-    public.inquire_outbox, public.close_payment_dead_letter, public.close_event_dead_letter, public.close_trigger_dead_letter,
-    public.reset_outbox_destination, public.payments_by_rail_keys
+    symphony.redrive_event_outbox, symphony.skip_event_outbox, symphony.pause_event_lane, symphony.resume_event_lane,
+    symphony.pause_event_topic, symphony.resume_event_topic, symphony.configure_event_lane
     TO symphony_operator, symphony_approver;
 GRANT SELECT ON
-    public.trigger_outbox_dead_letters, public.outbox_destinations, public.outbox_destination_resets, public.outbox_destination_status,
-    public.outbox_unserved
+    symphony.event_outbox_identities, symphony.event_outbox_log, symphony.event_outbox_cursors, symphony.event_outbox_blocked,
+    symphony.event_outbox_waiting, symphony.event_outbox_attempts, symphony.event_outbox_events, symphony.event_outbox_settings,
+    symphony.event_outbox, symphony.event_outbox_dead_letters, symphony.event_outbox_envelopes, symphony.event_outbox_topics
+    TO symphony_operator, symphony_approver;
+GRANT EXECUTE ON FUNCTION symphony.push_app, symphony.delete_app, symphony.replay_trigger_execution, symphony.configure_trigger_lane,
+    symphony.pause_trigger_lane, symphony.resume_trigger_lane, symphony.pause_app, symphony.resume_app, symphony.rollback_app,
+    symphony.set_kv_entry, symphony.delete_kv_entry, symphony.list_kv_entries, symphony.read_kv_entry,
+    symphony.set_app_secret, symphony.delete_app_secret, symphony.list_app_secrets,
+    symphony.grant_app_mail, symphony.revoke_app_mail
+    TO symphony_operator, symphony_approver;
+GRANT SELECT ON
+    symphony.apps, symphony.app_pushes, symphony.scripts, symphony.routes, symphony.triggers, symphony.mail_addresses, symphony.mail_grants,
+    symphony.trigger_retention, symphony.trigger_cron, symphony.kv_entries, symphony.topics, symphony.queues,
+    symphony.queue_messages, symphony.principals, symphony.trigger_outbox_pending, symphony.trigger_outbox_attempts, symphony.trigger_outbox_events,
+    symphony.trigger_outbox_executions, symphony.trigger_outbox_settings
+    TO symphony_operator, symphony_approver;
+GRANT EXECUTE ON FUNCTION
+    symphony.inquire_outbox, symphony.close_payment_dead_letter, symphony.close_event_dead_letter, symphony.close_trigger_dead_letter,
+    symphony.reset_outbox_destination, symphony.payments_by_rail_keys
+    TO symphony_operator, symphony_approver;
+GRANT SELECT ON
+    symphony.trigger_outbox_dead_letters, symphony.outbox_destinations, symphony.outbox_destination_resets, symphony.outbox_destination_status,
+    symphony.outbox_unserved
     TO symphony_operator, symphony_approver;

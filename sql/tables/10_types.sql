@@ -2,14 +2,14 @@
 
 DO $$ BEGIN
     -- DISPATCHING is kept so that older readers can name it; a CHECK on every ledger refuses it.
-    CREATE TYPE public.outbox_attempt_state AS ENUM
+    CREATE TYPE symphony.outbox_attempt_state AS ENUM
         ('DISPATCHING', 'DISPATCHED', 'RETRYABLE', 'FAILED', 'ZOMBIE_REQUEUE');
 EXCEPTION WHEN duplicate_object THEN NULL;
 END $$;
 
 DO $$ BEGIN
     -- Why a pending row is out of the claimable index. NULL means nothing keeps it.
-    CREATE TYPE public.outbox_hold AS ENUM ('PARKED', 'BEHIND_HEAD', 'PARTICIPANT_PAUSED');
+    CREATE TYPE symphony.outbox_hold AS ENUM ('PARKED', 'BEHIND_HEAD', 'PARTICIPANT_PAUSED');
 EXCEPTION WHEN duplicate_object THEN NULL;
 END $$;
 
@@ -17,7 +17,7 @@ END $$;
 -- random v4 keys cost 27 % of the drain.
 DO $do$ BEGIN
     IF pg_catalog.to_regprocedure('pg_catalog.uuidv7()') IS NULL THEN
-        CREATE OR REPLACE FUNCTION symphony_internal.uuidv7() RETURNS uuid
+        CREATE OR REPLACE FUNCTION symphony.uuidv7() RETURNS uuid
         LANGUAGE sql VOLATILE PARALLEL SAFE
         RETURN pg_catalog.encode(
             pg_catalog.set_bit(

@@ -3,7 +3,7 @@
 -- A restored, cloned or promoted database looks like the one it was copied from. What it does not share is the server:
 -- the system identifier of another cluster, the timeline of a promotion, or the witnesses that workers keep outside.
 
-CREATE TABLE IF NOT EXISTS public.symphony_installation (
+CREATE TABLE IF NOT EXISTS symphony.symphony_installation (
     only_row          BOOLEAN CONSTRAINT symphony_installation_has_one_row PRIMARY KEY DEFAULT true
         CONSTRAINT symphony_installation_row_is_true CHECK (only_row),
     -- Part of every key a rail gets: the same for ever, whatever server this data moves to.
@@ -26,14 +26,14 @@ CREATE TABLE IF NOT EXISTS public.symphony_installation (
     ask_first_until   TIMESTAMPTZ,
     CONSTRAINT symphony_installation_loss_is_whole CHECK ((lost_since IS NULL) = (ask_first_until IS NULL))
 );
-INSERT INTO public.symphony_installation (system_identifier, timeline, database_oid)
+INSERT INTO symphony.symphony_installation (system_identifier, timeline, database_oid)
 SELECT c.system_identifier, ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::BIT(32)::INT, d.oid
   FROM pg_control_system() c CROSS JOIN pg_database d WHERE d.datname = current_database()
 ON CONFLICT DO NOTHING;
 
 -- What each worker process has been told by this database. It keeps the number outside (in memory, and in a file where
 -- one is configured): a database that knows a lower one has lost something.
-CREATE TABLE IF NOT EXISTS public.symphony_witnesses (
+CREATE TABLE IF NOT EXISTS symphony.symphony_witnesses (
     witness_id  UUID CONSTRAINT symphony_witnesses_are_named_once PRIMARY KEY,
     worker_id   TEXT COLLATE "C" NOT NULL,
     beat_no     BIGINT NOT NULL CONSTRAINT symphony_witnesses_count_from_one CHECK (beat_no >= 1),

@@ -1,6 +1,6 @@
 -- What is installed here: one row, written by `symphony migrate`, read by every command before it does
 -- anything. It says which version was installed; whether the schema still is that, only the catalog itself can say.
-CREATE TABLE IF NOT EXISTS public.symphony_schema (
+CREATE TABLE IF NOT EXISTS symphony.symphony_schema (
     only_row       BOOLEAN CONSTRAINT symphony_schema_has_one_row PRIMARY KEY DEFAULT true
         CONSTRAINT symphony_schema_row_is_true CHECK (only_row),
     schema_version INT NOT NULL,

@@ -72,17 +72,23 @@ async fn a_login_with_its_own_tables_and_the_consumers_role_needs_nothing_else()
     assert_eq!(applied(&db, "a").await, [1, 2]);
 }
 
+/// Let SQS itself give up what was received more often.
+async fn give_up_after(broker: &Broker, receives: u32) {
+    let Broker::Sqs { moto, queue, .. } = broker else { unreachable!() };
+    let script = "\
+arn = 'arn:aws:sqs:eu-central-1:123456789012:dead.fifo'
+sqs.set_queue_attributes(QueueUrl=sys.argv[1], Attributes={'RedrivePolicy': json.dumps({'deadLetterTargetArn': arn, 'maxReceiveCount': int(sys.argv[2])})})";
+    moto.boto(script, &[queue, &receives.to_string()]).await;
+}
+
 #[tokio::test]
-async fn a_queue_with_a_redrive_policy_dead_letters_by_itself_and_is_counted() {
+async fn dead_letters_go_to_the_queue_that_the_redrive_policy_names_with_their_reason() {
     required_or_skip!();
     let db = TestDb::new().await;
     Effects::table(&db).await;
     let broker = Broker::sqs().await;
-    let Broker::Sqs { moto, aws, queue, .. } = &broker else { unreachable!() };
-    let script = "\
-arn = 'arn:aws:sqs:eu-central-1:123456789012:dead.fifo'
-sqs.set_queue_attributes(QueueUrl=sys.argv[1], Attributes={'RedrivePolicy': json.dumps({'deadLetterTargetArn': arn, 'maxReceiveCount': 3})})";
-    moto.boto(script, &[queue]).await;
+    let Broker::Sqs { aws, queue, .. } = &broker else { unreachable!() };
+    give_up_after(&broker, 1_000).await;
     let settings_of_queue = SqsSettings {
         visibility: Duration::from_secs(3),
         wait: Duration::from_secs(1),
@@ -90,19 +96,16 @@ sqs.set_queue_attributes(QueueUrl=sys.argv[1], Attributes={'RedrivePolicy': json
     };
     let client = aws.sqs(Duration::from_secs(3), Duration::from_secs(30));
     let source = Arc::new(SqsSource::open(client, settings_of_queue).await.unwrap());
-    broker.publish(&[&event("a", 1), &event("b", 2)]).await;
+    let failing = event("a", 1);
+    broker.publish(&[&failing, &event("b", 2)]).await;
     let effects = Effects::default().fail(1, Failure::Again(99));
     let running = Running::start(&db, source, &effects);
     until("it is counted", async || running.metrics.dead_letters_exhausted.get() == 1).await;
-    // moto looks at its policy when somebody receives.
-    until("the broker has moved it", async || {
-        let script = "print(sqs.get_queue_attributes(QueueUrl=sys.argv[1].replace('q.fifo', 'dead.fifo'), AttributeNames=['All'])['Attributes']['ApproximateNumberOfMessages'])";
-        moto.boto(script, &[queue]).await.trim() == "1"
-    })
-    .await;
+    until("the other is applied", async || running.metrics.applied.get() == 1).await;
     running.stop().await;
     assert_eq!(applied(&db, "b").await, [2]);
     assert_eq!(effects.calls.load(Ordering::SeqCst), 4);
+    assert_eq!(broker.dead_letters().await, [("RECEIVES_EXHAUSTED".to_owned(), failing.body)]);
 }
 
 #[tokio::test]
@@ -110,10 +113,12 @@ async fn a_queue_that_would_lose_order_or_dead_letters_is_refused() {
     required_or_skip!();
     let broker = Broker::sqs().await;
     let Broker::Sqs { moto, aws, queue, dead } = &broker else { unreachable!() };
+    let few = moto.boto("print(sqs.create_queue(QueueName='few.fifo', Attributes={'FifoQueue': 'true', 'RedrivePolicy': json.dumps({'deadLetterTargetArn': 'arn:aws:sqs:eu-central-1:123456789012:dead.fifo', 'maxReceiveCount': 5})})['QueueUrl'])", &[]).await;
     let plain = moto.boto("print(sqs.create_queue(QueueName='plain')['QueueUrl'])", &[]).await;
     for (queue, dead_letter_url, expected) in [
         (plain.trim(), Some(dead.clone()), "not a FIFO queue"),
         (queue.as_str(), None, "no redrive policy"),
+        (few.trim(), Some(dead.clone()), "maxReceiveCount is 5"),
         ("http://127.0.0.1:1/123456789012/none.fifo", None, "cannot read the queue's attributes"),
     ] {
         let client = aws.sqs(Duration::from_secs(3), Duration::from_secs(30));

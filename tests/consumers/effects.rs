@@ -273,9 +273,41 @@ async fn while_the_database_is_away_no_try_is_counted() {
     let effects = Effects::default();
     let tight = ConsumerSettings { receives_max: 1, ..settings() };
     let running = Running::start_with(&db, broker.source("balances").await, &effects, tight);
-    until("it was received several times", async || running.metrics.received.get() >= 3).await;
+    until("it was tried several times", async || {
+        running.metrics.handler_latency.cumulative().last() >= Some(&3)
+    })
+    .await;
+    assert_eq!(running.metrics.received.get(), 1, "it stays in hand");
+    assert_eq!(running.metrics.away.get(), 1);
     assert_eq!(running.metrics.dead_letters(), 0);
     db.sql("ALTER FUNCTION record_event_inbox_away RENAME TO record_event_inbox").await;
     until_applied(&db, 1).await;
     running.stop().await;
+}
+
+#[tokio::test]
+async fn the_lag_is_unknown_at_first_grows_while_a_handler_fails_and_is_0_when_the_source_is_empty()
+{
+    required_or_skip!();
+    for broker in Broker::each().await {
+        let db = ground().await;
+        let effects = Effects::default().fail(1, Failure::Again(1));
+        let settings = ConsumerSettings {
+            retry_delay: Duration::from_secs(3),
+            retry_delay_max: Duration::from_secs(3),
+            ..settings()
+        };
+        let running = Running::start_with(&db, broker.source("balances").await, &effects, settings);
+        let lag = || running.metrics.lag.seconds();
+        assert_eq!(lag(), None, "{}: nothing was heard of the source", broker.name());
+        until("the source says that it is empty", async || lag() == Some(0)).await;
+        broker.publish(&[&event("a", 1)]).await;
+        until("its try fails", async || running.metrics.failed_tries.get() == 1).await;
+        let first = lag().unwrap();
+        assert!(first > 0, "{}", broker.name());
+        until("the lag grows", async || lag() > Some(first)).await;
+        until_applied(&db, 1).await;
+        until("the source is empty again", async || lag() == Some(0)).await;
+        running.stop().await;
+    }
 }

@@ -12,8 +12,8 @@ use aws_sdk_sqs::types::MessageAttributeValue;
 use futures_util::StreamExt as _;
 use sqlx::PgConnection;
 use symphony::consumer::{
-    ApplyError, Consumer, ConsumerMetrics, ConsumerSettings, DeadLetterReason, DeadLettered,
-    Delivery, Handler, Received, Source, SourceError, SourceTerms,
+    ApplyError, ConsumerLoop, ConsumerMetrics, ConsumerSettings, DeadLetterReason, Delivery,
+    Handler, Received, Source, SourceError, SourceTerms,
 };
 use symphony::db::Database;
 use symphony_connect::aws::{Aws, AwsSettings};
@@ -157,7 +157,9 @@ for name in ('q', 'dead'):
             }
             Self::Nats { server, .. } => {
                 let address = NatsAddress { url: server.url(), ..NatsAddress::default() };
-                let client = symphony_connect::sources::jetstream::connect(&address).await.unwrap();
+                let client = symphony_connect::sources::jetstream::connect(&address, |_| None)
+                    .await
+                    .unwrap();
                 let settings = nats_settings(durable);
                 Arc::new(JetStreamSource::open(client, settings).await.unwrap())
             }
@@ -336,7 +338,7 @@ impl Running {
         effects: &Effects,
         settings: ConsumerSettings,
     ) -> Self {
-        let consumer = Consumer::new("balances", effects.clone());
+        let consumer = ConsumerLoop::new("balances", effects.clone());
         let metrics = consumer.metrics();
         let (stop, stopped) = watch::channel(false);
         let database = database.clone();
@@ -400,7 +402,11 @@ impl Source for LosesAcknowledgements {
         &self,
         delivery: &Delivery,
         reason: &DeadLetterReason,
-    ) -> Result<DeadLettered, SourceError> {
+    ) -> Result<(), SourceError> {
         self.inner.dead_letter(delivery, reason).await
+    }
+
+    fn is_ours(&self, delivery: &Delivery) -> bool {
+        self.inner.is_ours(delivery)
     }
 }

@@ -1,6 +1,6 @@
 //! The inbox itself: who applies an event when several try, at every isolation level, and for how long it is remembered.
 
-use symphony::db::{ActsAs, Inbox};
+use symphony::db::{ActsAs, Consumer};
 use uuid::Uuid;
 
 use crate::support::{TestDb, code, run, until, verdict};
@@ -11,7 +11,7 @@ async fn record(
     event: Uuid,
     key: Option<&str>,
 ) -> Result<bool, symphony::db::DbError> {
-    Inbox::record(connection, "balances", event, key).await
+    Consumer::record(connection, "balances", event, key).await
 }
 
 async fn begin(db: &TestDb, isolation: &str) -> sqlx::PgConnection {
@@ -37,7 +37,7 @@ async fn the_first_record_of_an_event_answers_true_and_every_later_one_false() {
     let mut connection = db.as_role("symphony_consumer").await;
     assert!(record(&mut connection, event, None).await.unwrap());
     assert!(!record(&mut connection, event, None).await.unwrap());
-    assert!(Inbox::record(&mut connection, "statements", event, None).await.unwrap());
+    assert!(Consumer::record(&mut connection, "statements", event, None).await.unwrap());
     assert!(record(&mut connection, Uuid::new_v4(), None).await.unwrap());
 }
 
@@ -179,12 +179,12 @@ async fn retention_forgets_what_is_old_in_batches_and_nothing_else() {
                                              ('balances', 'new', gen_random_uuid(), now())",
     )
     .await;
-    let inbox = db.database.inbox();
+    let consumer = db.database.consumer();
     let month = 30 * 86_400;
-    assert_eq!(inbox.retire("balances", month, 10).await.unwrap(), 11);
-    assert_eq!(inbox.retire("balances", month, 10).await.unwrap(), 10);
-    assert_eq!(inbox.retire("balances", month, 10).await.unwrap(), 5);
-    assert_eq!(inbox.retire("balances", month, 10).await.unwrap(), 0);
+    assert_eq!(consumer.retire("balances", month, 10).await.unwrap(), 11);
+    assert_eq!(consumer.retire("balances", month, 10).await.unwrap(), 10);
+    assert_eq!(consumer.retire("balances", month, 10).await.unwrap(), 5);
+    assert_eq!(consumer.retire("balances", month, 10).await.unwrap(), 0);
     assert_eq!(db.count("event_inbox WHERE consumer = 'balances'").await, 5);
     assert_eq!(db.count("event_inbox WHERE consumer = 'statements'").await, 5);
     assert_eq!(db.one::<String>("SELECT dedupe_key FROM event_inbox_keys").await, "new");
@@ -196,10 +196,10 @@ async fn one_process_at_a_time_retires_the_rows_of_a_consumer() {
     db.sql("INSERT INTO event_inbox SELECT 'balances', gen_random_uuid(), now() - INTERVAL '31 days' FROM generate_series(1, 5)").await;
     let mut working = begin(&db, "READ COMMITTED").await;
     run(&mut working, "SELECT retire_event_inbox('balances', 2592000, 2)").await.unwrap();
-    let inbox = db.database.inbox();
-    assert_eq!(inbox.retire("balances", 30 * 86_400, 10).await.unwrap(), 0);
+    let consumer = db.database.consumer();
+    assert_eq!(consumer.retire("balances", 30 * 86_400, 10).await.unwrap(), 0);
     run(&mut working, "COMMIT").await.unwrap();
-    assert_eq!(inbox.retire("balances", 30 * 86_400, 10).await.unwrap(), 3);
+    assert_eq!(consumer.retire("balances", 30 * 86_400, 10).await.unwrap(), 3);
 }
 
 #[tokio::test]
@@ -207,7 +207,7 @@ async fn the_running_consumer_retires_by_itself() {
     let db = TestDb::new().await;
     db.sql("INSERT INTO event_inbox SELECT 'balances', gen_random_uuid(), now() - INTERVAL '31 days' FROM generate_series(1, 2500)").await;
     let keeper = tokio::spawn(symphony::consumer::keep_retention(
-        db.database.inbox(),
+        db.database.consumer(),
         "balances".to_owned(),
         30,
     ));
@@ -220,7 +220,7 @@ async fn the_server_ends_a_transaction_whose_consumer_was_lost() {
     let db = TestDb::new().await;
     let event = Uuid::new_v4();
     let short = std::time::Duration::from_millis(100);
-    let mut lost = db.database.inbox().begin(ActsAs::Login, short).await.unwrap();
+    let mut lost = db.database.consumer().begin(ActsAs::Login, short).await.unwrap();
     assert!(record(lost.connection(), event, None).await.unwrap());
     // Nobody commits, nobody rolls back; the next delivery waits for no more than that.
     let mut next = db.as_role("symphony_consumer").await;

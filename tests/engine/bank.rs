@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use symphony::domain::OutboxId;
-use symphony::engine::gate::BreakerSettings;
+use symphony::engine::BreakerSettings;
 use symphony::engine::{self, Engine, EngineSettings, LaneMetrics, Points, Start};
 use symphony::lanes::payments::rail::{
     Answer, Endpoint, Inquiry, InquiryTerms, Payment, Rail, Terms,
@@ -143,6 +143,11 @@ pub(super) fn setup(name: &str, rail: ScriptedRail) -> RailSetup {
     }
 }
 
+/// Leases of three seconds, without a margin.
+pub(super) fn short_lease() -> EngineSettings {
+    EngineSettings { lease: Duration::from_secs(3), lease_margin: Duration::ZERO, ..settings() }
+}
+
 pub(super) fn settings() -> EngineSettings {
     EngineSettings {
         lease: Duration::from_secs(8),
@@ -158,7 +163,7 @@ pub(super) fn start_with(
     settings: EngineSettings,
     points: Points,
 ) -> Engine {
-    let lane = PaymentLane::new(db.database.executor(), engine::new_worker_id("test"), rails);
+    let lane = PaymentLane::new(db.database.worker(), engine::new_worker_id("test"), rails);
     Engine::start(Start {
         lane,
         database: db.database.clone(),

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use symphony::db::{Database, Ingest, RoleSource};
-use symphony::engine::gate::BreakerSettings;
+use symphony::db::{Database, RoleSource};
+use symphony::engine::BreakerSettings;
 use symphony::engine::{self, Engine, EngineSettings, Point, Points, Start};
 use symphony::lanes::payments::rail::{Answer, Inquiry, Payment, Rail, Terms};
 use symphony::lanes::payments::{PaymentLane, RailSetup};
 use symphony::money::Defect;
 
 use super::bank::{
-    Bank, Reply, ScriptedRail, accepted, rail, settings, setup, start, start_with, terms,
-    until_empty,
+    Bank, Reply, ScriptedRail, accepted, rail, settings, setup, short_lease, start, start_with,
+    terms, until_empty,
 };
 use crate::support::proxy::Swallowing;
 use crate::support::{TestDb, payment, run, until};
@@ -35,11 +35,7 @@ async fn a_worker_whose_completer_died_claims_no_more_and_lets_its_leases_run_ou
     let db = TestDb::new().await;
     let bank = Arc::new(Bank::default());
     let item = db.enqueue(&payment("one", "acme", "sepa")).await.outbox_id;
-    let short = EngineSettings {
-        lease: Duration::from_secs(3),
-        lease_margin: Duration::ZERO,
-        ..settings()
-    };
+    let short = short_lease();
     let dies = Points::new(|point| {
         assert!(point != Point::BeforeComplete, "the completer dies, as the test says");
     });
@@ -82,7 +78,7 @@ async fn a_claim_under_way_when_the_engine_breaks_is_waited_for_and_given_back_u
     let mut locker = db.admin().await;
     // Asked for before the lock is there, so that it is due for whichever claim meets the lock.
     run(&mut locker, "BEGIN").await.unwrap();
-    Ingest::enqueue(&mut locker, &payment("two", "brio", "sepa")).await.unwrap();
+    symphony::payments::enqueue(&mut locker, &payment("two", "brio", "sepa")).await.unwrap();
     run(&mut locker, "LOCK TABLE payment_outbox_pending IN ACCESS EXCLUSIVE MODE").await.unwrap();
     until("a claim hangs", async || hangs(&db, "claim_outbox_batch").await).await;
     bank.open.notify_one();
@@ -210,7 +206,7 @@ async fn a_connection_that_swallows_everything_in_the_middle_of_a_write_holds_up
     let later = rail(&bank, slow, |_, _, _| Reply::ExecutedLater(accepted()));
     let worker = engine::new_worker_id("test");
     let engine = Engine::start(Start {
-        lane: PaymentLane::new(database.executor(), worker, vec![setup("sepa", later)]),
+        lane: PaymentLane::new(database.worker(), worker, vec![setup("sepa", later)]),
         database: database.clone(),
         listen: proxy.options.clone(),
         settings: EngineSettings { lease: Duration::from_mins(2), ..settings() },

@@ -21,7 +21,7 @@ async fn parked(db: &TestDb) -> OutboxId {
     let claimed = db.claim_one("lost").await;
     let unknown =
         symphony::db::Completion::new(claimed.lease(), symphony::domain::Outcome::Unknown);
-    db.database.executor().park_unknown("lost", &unknown).await.unwrap();
+    db.database.worker().park_unknown("lost", &unknown).await.unwrap();
     item
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use symphony::engine::gate::{Answered, BreakerSettings, BreakerState, TroubleKind};
+use symphony::engine::{Answered, BreakerSettings, BreakerState, TroubleKind};
 use symphony::engine::{Engine, Points};
 use symphony::lanes::payments::RailSetup;
 use symphony::lanes::payments::rail::{Answer, Inquiry, Payment, Rail, Terms, Verdict};
@@ -77,7 +77,10 @@ async fn what_waited_for_a_rail_goes_out_as_soon_as_it_is_back_whatever_its_own_
     assert!(returned_at.elapsed() < Duration::from_secs(5), "{:?}", returned_at.elapsed());
     assert_eq!(db.count("payment_outbox_attempts WHERE state = 'DISPATCHED'").await, 40);
     assert!(bank.executed.lock().unwrap().values().all(|times| *times == 1));
-    let page = symphony_server::metrics::render(&[("payments", engine.metrics().clone())], &[]);
+    let page = symphony_server::metrics::render(
+        &[("payments", engine.metrics().clone())],
+        &symphony_server::metrics::Known::default(),
+    );
     for line in [
         "rail_breaker_state{rail=\"sepa\"} 0",
         "rail_answers_total{rail=\"sepa\",answer=\"accepted\"} 40",
@@ -258,7 +261,7 @@ async fn only_pauses_for_the_rails_sake_are_cut_short() {
                 lease_expires_at = CASE instruction_id WHEN 'leased' THEN clock_timestamp() + INTERVAL '1 minute' END",
     )
     .await;
-    let executor = db.database.executor();
+    let executor = db.database.worker();
     assert_eq!(executor.hasten_payments("sepa", 1).await.unwrap(), 1, "the one that may go first");
     assert_eq!(executor.hasten_payments("sepa", 100).await.unwrap(), 1);
     assert_eq!(executor.hasten_payments("sepa", 100).await.unwrap(), 0);

@@ -18,7 +18,7 @@ use super::bank::{Bank, Reply, accepted, rail, settings, setup, terms, until_emp
 use crate::support::{TestDb, payment, until};
 
 fn start_on(db: &TestDb, clock: &Clock, rails: Vec<RailSetup>) -> Engine {
-    let lane = PaymentLane::new(db.database.executor(), engine::new_worker_id("test"), rails);
+    let lane = PaymentLane::new(db.database.worker(), engine::new_worker_id("test"), rails);
     let start = Start {
         lane,
         database: db.database.clone(),

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use symphony::domain::Outcome;
+use symphony::db::Lease;
+use symphony::domain::{LeaseToken, Outcome};
 use symphony::engine::{EngineSettings, Points};
 use symphony::lanes::payments::rail::{
     Answer, Inquiry, InquiryTerms, Payment, Rail, Terms, Verdict,
@@ -15,7 +16,7 @@ use super::bank::{
     Bank, Reply, ScriptedRail, accepted, rail, settings, setup, start, start_with, terms,
     until_empty,
 };
-use crate::support::{TestDb, payment, until};
+use crate::support::{TestDb, payment, run, until};
 
 #[tokio::test]
 async fn a_timeout_is_asked_about_and_never_sent_again_if_it_was_executed() {
@@ -210,22 +211,43 @@ async fn a_late_yes_is_kept_as_evidence_and_a_contradiction_is_an_alarm() {
     let db = TestDb::new().await;
     let bank = Arc::new(Bank::default());
     let item = db.enqueue(&payment("one", "acme", "sepa")).await.outbox_id;
-    // It claims once and repairs nothing, so that the other worker takes the item over.
+    // It repairs nothing, and has room for one item: whatever wakes it, the other worker takes the item over.
     let hour = (Duration::from_hours(1), Duration::from_hours(1));
-    let patient = EngineSettings { poll: hour, repair: hour, ..settings() };
-    let slow = rail(&bank, terms(), |_, _, _| Reply::ExecutedLater(accepted()));
+    let patient = EngineSettings {
+        poll: hour,
+        repair: hour,
+        lease: Duration::from_mins(1),
+        held_items_max: 1,
+        batch_items_max: 1,
+        ..settings()
+    };
+    // On a busy machine the other worker takes its time.
+    let never_late = Terms { timeout: Duration::from_secs(20), ..terms() };
+    let slow = rail(&bank, never_late, |_, _, _| Reply::ExecutedLater(accepted()));
     let engine = start_with(&db, vec![setup("sepa", slow)], patient, Points::default());
     let metrics = engine.metrics().clone();
     until("it is under way", async || bank.running.load(Ordering::SeqCst) == 1).await;
-    // The lease passes to another, who is told something else.
-    db.expire(item).await;
-    let other =
-        until_some("another takes it over", async || db.claim("other", 1).await.pop()).await;
-    assert!(other.must_inquire);
-    db.complete("other", other.lease(), Outcome::Failed).await.unwrap();
+    // The lease passes to another, who is told something else. Each time anew: its holder may just have renewed it.
+    let (token, must_inquire) = until_some("another takes it over", async || {
+        // In one transaction: its holder, should it look just now, does not take it over itself.
+        let mut connection = db.admin().await;
+        let expire = "BEGIN; UPDATE payment_outbox_pending SET lease_expires_at = clock_timestamp() - INTERVAL '1 second'";
+        run(&mut connection, expire).await.unwrap();
+        let claim = "SELECT lease_token, must_inquire FROM claim_outbox_batch(1, 'other', 60)";
+        let leased: Option<(LeaseToken, bool)> =
+            sqlx::query_as(claim).fetch_optional(&mut connection).await.unwrap();
+        run(&mut connection, "COMMIT").await.unwrap();
+        leased
+    })
+    .await;
+    assert!(must_inquire);
+    let lease = Lease { outbox_id: item, lease_token: token };
+    db.complete("other", lease, Outcome::Failed).await.unwrap();
     bank.open.notify_one();
     until("the late yes was kept", async || metrics.late_outcomes.get() == 1).await;
-    assert_eq!(metrics.late_conflicts.get(), 1);
+    let kept: String =
+        db.one("SELECT string_agg(details::text, ', ') FROM payment_outbox_events").await;
+    assert_eq!(metrics.late_conflicts.get(), 1, "{kept}");
     assert_eq!(engine.stop().await, 0);
     assert_eq!(db.state(item).await, "FAILED");
     assert_eq!(db.count("payment_outbox_events WHERE event_type = 'LATE_OUTCOME' AND (details->>'conflict')::boolean").await, 1);

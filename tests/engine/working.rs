@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use symphony::engine::gate::BreakerSettings;
+use symphony::engine::BreakerSettings;
 use symphony::engine::{self, Engine, EngineSettings, LaneMetrics, Points, Start};
 use symphony::lanes::payments::PaymentLane;
 use symphony::lanes::payments::rail::{Answer, Payment, Terms, Verdict};
 
 use super::bank::{
-    Bank, Reply, accepted, pending, rail, settings, setup, start, start_with, terms, until_empty,
+    Bank, Reply, accepted, pending, rail, settings, setup, short_lease, start, start_with, terms,
+    until_empty,
 };
 use crate::support::{TestDb, payment, until};
 
@@ -150,11 +151,7 @@ async fn a_lease_is_renewed_for_as_long_as_its_dispatch_takes() {
     let bank = Arc::new(Bank::default());
     let item = db.enqueue(&payment("one", "acme", "sepa")).await.outbox_id;
     // The lease ends after 3 seconds, the call is answered after its first renewal.
-    let short = EngineSettings {
-        lease: Duration::from_secs(3),
-        lease_margin: Duration::ZERO,
-        ..settings()
-    };
+    let short = short_lease();
     let slow = rail(&bank, terms(), |_, _, _| Reply::ExecutedLater(accepted()));
     let engine = start_with(&db, vec![setup("sepa", slow)], short, Points::default());
     until("it is under way", async || bank.running.load(Ordering::SeqCst) == 1).await;
@@ -233,7 +230,7 @@ async fn the_leases_of_a_lost_worker_are_ended_by_the_repair_and_counted() {
         db.expire(*item).await;
     }
     // Paused, so that no claim takes them over: that is no repair.
-    let (lane, act) = (symphony::domain::Switch::Lane, crate::support::act());
+    let (lane, act) = (symphony::domain::Switch::Payments, crate::support::act());
     db.database.operator().pause(&lane, &act).await.unwrap();
     let often = EngineSettings {
         repair: (Duration::from_millis(50), Duration::from_millis(100)),
@@ -244,7 +241,10 @@ async fn the_leases_of_a_lost_worker_are_ended_by_the_repair_and_counted() {
     let metrics = engine.metrics().clone();
     until("they are counted", async || metrics.reaper_requeues.get() == 3).await;
     assert_eq!(db.count("payment_outbox_attempts WHERE state = 'ZOMBIE_REQUEUE'").await, 3);
-    let page = symphony_server::metrics::render(&[("payments", metrics)], &[]);
+    let page = symphony_server::metrics::render(
+        &[("payments", metrics)],
+        &symphony_server::metrics::Known::default(),
+    );
     assert!(page.contains("reaper_requeues_total{lane=\"payments\"} 3"), "{page}");
     db.database.operator().resume(&lane, &act).await.unwrap();
     until_empty(&db).await;
@@ -292,9 +292,9 @@ async fn with_notify_disabled_the_poll_loop_drives_it() {
     let rails = vec![setup("sepa", rail(&bank, terms(), |_, _, _| Reply::Executed(accepted())))];
     let engine = start_with(&db, rails, quick, Points::default());
     let metrics = engine.metrics().clone();
-    // Whatever starting brings is over: it listens, it is the doorman, and its claims come back empty.
+    // Whatever starting brings is over: it listens, it is the hint leader, and its claims come back empty.
     until("it is idle", async || {
-        metrics.doorman.get() == 1
+        metrics.hint_leader.get() == 1
             && metrics.listener_up.get() == 1
             && metrics.empty_claims.get() >= 3
     })
@@ -319,7 +319,7 @@ async fn a_flood_of_hints_by_a_stranger_leads_to_few_claims() {
     let engine = start_with(&db, rails, patient, Points::default());
     let metrics = engine.metrics().clone();
     until("it follows hints", async || {
-        metrics.doorman.get() == 1 && metrics.listener_up.get() == 1
+        metrics.hint_leader.get() == 1 && metrics.listener_up.get() == 1
     })
     .await;
     // Whoever has a login can do this.
@@ -340,7 +340,7 @@ async fn a_flood_of_hints_by_a_stranger_leads_to_few_claims() {
 }
 
 #[tokio::test]
-async fn one_doorman_follows_hints_and_another_takes_over_when_it_leaves() {
+async fn one_hint_leader_follows_hints_and_another_takes_over_when_it_leaves() {
     let db = TestDb::new().await;
     let bank = Arc::new(Bank::default());
     let patient =
@@ -353,8 +353,8 @@ async fn one_doorman_follows_hints_and_another_takes_over_when_it_leaves() {
         })
         .collect();
     for round in 1..=3u64 {
-        until("one doorman, all listening", async || {
-            workers.iter().filter(|w| w.metrics().doorman.get() == 1).count() == 1
+        until("one hint leader, all listening", async || {
+            workers.iter().filter(|w| w.metrics().hint_leader.get() == 1).count() == 1
                 && workers.iter().all(|w| w.metrics().listener_up.get() == 1)
         })
         .await;
@@ -368,8 +368,8 @@ async fn one_doorman_follows_hints_and_another_takes_over_when_it_leaves() {
         }
         let made = claims(&workers) - before;
         assert!(made <= 60, "20 enqueues led to {made} claims by {} workers", workers.len());
-        let doorman = workers.iter().position(|w| w.metrics().doorman.get() == 1).unwrap();
-        assert_eq!(workers.remove(doorman).stop().await, 0);
+        let leader = workers.iter().position(|w| w.metrics().hint_leader.get() == 1).unwrap();
+        assert_eq!(workers.remove(leader).stop().await, 0);
     }
     for worker in workers {
         assert_eq!(worker.stop().await, 0);
@@ -385,7 +385,7 @@ async fn settings_that_contradict_each_other_are_refused_before_anything_is_clai
     let slow = Terms { timeout: Duration::from_secs(30), ..terms() };
     let rails = vec![setup("sepa", rail(&bank, slow, |_, _, _| Reply::Executed(accepted())))];
     let refused = Engine::start(Start {
-        lane: PaymentLane::new(db.database.executor(), engine::new_worker_id("test"), rails),
+        lane: PaymentLane::new(db.database.worker(), engine::new_worker_id("test"), rails),
         database: db.database.clone(),
         listen: db.options.clone(),
         settings: settings(),

@@ -73,7 +73,7 @@ async fn nothing_else_that_happens_to_its_key_makes_a_redrive_go_out_while_the_b
             super::RETRYABLE,
         )
     };
-    db.database.executor().complete_events("w", &[&retry]).await.unwrap();
+    db.database.worker().complete_events("w", &[&retry]).await.unwrap();
     assert!(db.claim_events("w", 50).await.is_empty(), "the first of the key must wait");
     db.make_keys_due().await;
     assert_eq!(db.publish_all("w").await, [first[0], second[0], second[1]]);
@@ -125,8 +125,8 @@ async fn an_act_without_a_name_or_a_reason_is_refused() {
     for bad in [nobody, no_reason] {
         assert_eq!(code(operator.redrive_events(&told[..1], NOW, &bad).await), "P7005");
         assert_eq!(code(operator.skip_event(told[0], &bad).await), "P7005");
-        assert_eq!(code(operator.switch_events(true, &bad).await), "P7005");
-        assert_eq!(code(operator.configure_events(None, &bad).await), "P7005");
+        assert_eq!(code(operator.pause(&symphony::domain::Switch::Events, &bad).await), "P7005");
+        assert_eq!(code(operator.configure_events(None, None, &bad).await), "P7005");
     }
     assert_eq!(db.count("event_outbox_events WHERE actor IS NOT NULL").await, 0);
 }

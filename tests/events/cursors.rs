@@ -1,6 +1,6 @@
 //! Claims and completions: order within a key, blocked keys, parts of windows, lost workers.
 
-use symphony::db::{EventClaim, EventRecorded, EventState};
+use symphony::db::{BucketLease, EventClaim, EventRecorded, EventState};
 
 use super::{FAILED, RETRYABLE, event, ids, is_recorded, leases};
 use crate::support::{TestDb, run};
@@ -148,7 +148,7 @@ async fn a_lost_workers_events_come_back_with_a_trace_and_its_answered_ones_do_n
         [EventRecorded::NotHeld],
         "an expired lease writes nothing"
     );
-    let repaired = db.database.executor().repair_events("w", 256).await.unwrap();
+    let repaired = db.database.worker().repair::<BucketLease>("w", 256).await.unwrap();
     assert_eq!(repaired.iter().map(|one| one.event_id).collect::<Vec<_>>(), [told[1], told[3]]);
     assert_eq!(db.publish_all("w").await, [told[1], told[3]]);
     assert_eq!(db.event_ledger(told[0]).await, ["0.1 DISPATCHED"]);
@@ -198,15 +198,14 @@ async fn a_stopping_worker_gives_back_what_it_did_not_send_and_no_attempt_is_cou
     let told = db.tell_of("k", 4).await;
     let events = db.claim_events("stops", 4).await;
     db.report("stops", &[(&events[0], SENT), (&events[1], SENT)]).await;
-    let returned =
-        db.database.executor().return_unsent_events("stops", &leases(&events)).await.unwrap();
-    assert!(returned.iter().all(|(_, returned)| *returned));
+    let returned = db.database.worker().return_unsent("stops", &leases(&events)).await.unwrap();
+    assert!(returned.iter().all(|returned| *returned));
     assert_eq!(db.publish_all("w").await, told[2..]);
     for id in &told {
         assert_eq!(db.event_ledger(*id).await, ["0.1 DISPATCHED"]);
     }
-    let again = db.database.executor().return_unsent_events("stops", &leases(&events)).await;
-    assert!(again.unwrap().iter().all(|(_, returned)| !*returned), "the lease is over");
+    let again = db.database.worker().return_unsent("stops", &leases(&events)).await;
+    assert!(again.unwrap().iter().all(|returned| !*returned), "the lease is over");
     db.assert_events_hold().await;
 }
 
@@ -236,7 +235,7 @@ async fn what_was_answered_out_of_turn_is_not_handed_out_again_by_a_shorter_wind
     let events = db.claim_events("w1", 10).await;
     let outcomes: Vec<_> = events[1..].iter().map(|event| (event, SENT)).collect();
     db.report("w1", &outcomes).await;
-    db.database.executor().return_unsent_events("w1", &leases(&events)).await.unwrap();
+    db.database.worker().return_unsent("w1", &leases(&events)).await.unwrap();
     let events = db.claim_events("w2", 2).await;
     assert_eq!(ids(&events), told[..1]);
     assert!(db.report("w2", &[(&events[0], SENT)]).await.iter().all(is_recorded));
@@ -250,17 +249,17 @@ async fn what_was_answered_out_of_turn_is_not_handed_out_again_by_a_shorter_wind
 async fn renewal_extends_what_is_held_and_tells_what_is_lost() {
     let db = TestDb::new().await;
     db.tell_of("k", 1).await;
-    let executor = db.database.executor();
+    let executor = db.database.worker();
     let held = leases(&db.claim_events("w", 50).await);
-    assert_eq!(executor.renew_events("w", &held, 600).await.unwrap(), [true]);
+    assert_eq!(executor.renew("w", &held, 600).await.unwrap(), [true]);
     let long =
         "event_outbox_cursors WHERE lease_expires_at > clock_timestamp() + INTERVAL '500 seconds'";
     assert_eq!(db.count(long).await, 1);
-    assert_eq!(executor.renew_events("w", &held, 1).await.unwrap(), [true]);
+    assert_eq!(executor.renew("w", &held, 1).await.unwrap(), [true]);
     assert_eq!(db.count(long).await, 1, "never shortened");
-    assert_eq!(executor.renew_events("other", &held, 60).await.unwrap(), [false]);
+    assert_eq!(executor.renew("other", &held, 60).await.unwrap(), [false]);
     db.expire_buckets().await;
-    assert_eq!(executor.renew_events("w", &held, 60).await.unwrap(), [false], "nor revived");
+    assert_eq!(executor.renew("w", &held, 60).await.unwrap(), [false], "nor revived");
 }
 
 #[tokio::test]
@@ -272,7 +271,7 @@ async fn a_late_outcome_is_kept_as_evidence_and_a_contradiction_is_told() {
     let events = db.claim_events("w", 50).await;
     db.report("w", &[(&events[0], FAILED)]).await;
     let outcome = symphony::db::EventOutcome::new(late[0].lease(), late[0].log_position, SENT);
-    let conflict = db.database.executor().record_late_event("late", &outcome).await.unwrap();
+    let conflict = db.database.worker().record_late_event("late", &outcome).await.unwrap();
     assert!(conflict, "published, though FAILED says it was not");
     assert_eq!(db.count(&format!("event_outbox_events WHERE event_type = 'LATE_OUTCOME' AND outbox_event = '{}' AND (details->>'conflict')::boolean", told[0])).await, 1);
     assert_eq!(db.event_state(told[0]).await, "FAILED", "evidence is not an outcome");
@@ -284,9 +283,15 @@ async fn a_paused_lane_hands_nothing_out() {
     let told = db.tell_of("k", 1).await;
     let act = crate::support::act();
     let operator = db.database.operator();
-    assert_eq!(operator.switch_events(true, &act).await.unwrap().state_after, "PAUSED");
+    assert_eq!(
+        operator.pause(&symphony::domain::Switch::Events, &act).await.unwrap().state_after,
+        "PAUSED"
+    );
     assert!(db.claim_events("w", 50).await.is_empty());
-    assert_eq!(operator.switch_events(false, &act).await.unwrap().state_before, "PAUSED");
+    assert_eq!(
+        operator.resume(&symphony::domain::Switch::Events, &act).await.unwrap().state_before,
+        "PAUSED"
+    );
     assert_eq!(db.publish_all("w").await, told);
 }
 
@@ -305,12 +310,12 @@ async fn fifty_thousand_events_behind_a_blocked_key_are_passed_once() {
     .await;
     let told = db.tell_of(&free, 3).await;
     let claim = EventClaim { worker_id: "w", buckets_max: 1, window_max: 4096, lease_seconds: 60 };
-    let executor = db.database.executor();
+    let executor = db.database.worker();
     let mut claims = 0;
     let events = loop {
         claims += 1;
         assert!(claims < 30, "the window goes on past what is blocked");
-        let events = executor.claim_events(&claim).await.unwrap();
+        let events = executor.claim_events(&claim).await.unwrap().events;
         if !events.is_empty() {
             break events;
         }
@@ -325,7 +330,7 @@ async fn fifty_thousand_events_behind_a_blocked_key_are_passed_once() {
         .await;
     assert_eq!(plan, "0");
     let more = db.tell_of(&free, 1).await;
-    assert_eq!(ids(&executor.claim_events(&claim).await.unwrap()), more);
+    assert_eq!(ids(&executor.claim_events(&claim).await.unwrap().events), more);
     assert_eq!(db.event_state(head[0]).await, "FAILED");
 }
 
@@ -335,7 +340,7 @@ async fn what_a_claim_hands_out_is_bounded_after_an_outage_and_every_key_gets_it
     let keys: Vec<String> = db
         .one(
             "SELECT array_agg(k) FROM (SELECT 'key_' || g AS k FROM generate_series(1, 9000) g \
-               WHERE symphony_internal.event_bucket('key_' || g) = 7 LIMIT 10) ten",
+               WHERE symphony.event_bucket('key_' || g) = 7 LIMIT 10) ten",
         )
         .await;
     for key in &keys {
@@ -402,7 +407,7 @@ async fn a_blocked_key_makes_no_claim_read_the_ledger_whatever_the_statistics_sa
 async fn neighbours(db: &TestDb) -> (String, String) {
     let keys: String = db
         .one("SELECT string_agg(k, ',' ORDER BY k) FROM (SELECT 'key_' || g AS k FROM generate_series(1, 5000) g \
-               WHERE symphony_internal.event_bucket('key_' || g) = 7 LIMIT 2) two")
+               WHERE symphony.event_bucket('key_' || g) = 7 LIMIT 2) two")
         .await;
     let (one, two) = keys.split_once(',').unwrap();
     (one.to_owned(), two.to_owned())

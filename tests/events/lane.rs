@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use symphony::engine::gate::{BreakerSettings, BreakerState};
 use symphony::engine::{self, Engine, EngineSettings, LaneMetrics, Points, Start};
+use symphony::engine::{BreakerSettings, BreakerState};
 use symphony::event::Event;
-use symphony::lanes::events::bus::{Bus, Message, Publication, Terms, Trouble};
+use symphony::lanes::events::bus::{Bus, Cause, Message, Publication, Terms, Trouble};
 use symphony::lanes::events::{
-    BusSetup, EventLane, EventSettings, OnFailed, Retry, Route, TypePattern,
+    BusSetup, EventLane, EventSettings, MessageLook, OnFailed, Retry, Route, TypePattern,
 };
 use tokio::sync::Notify;
 use uuid::Uuid;
@@ -19,7 +19,7 @@ use super::event;
 use crate::support::{TestDb, until};
 
 /// What the bus does with the nth publication of an event.
-enum Reply {
+pub(super) enum Reply {
     Take,
     /// Take it and answer that nobody knows.
     TakeSilently,
@@ -32,9 +32,9 @@ enum Reply {
     Panic,
 }
 
-type Script = dyn Fn(&Message, usize) -> Reply + Send + Sync;
+pub(super) type Script = dyn Fn(&Message, usize) -> Reply + Send + Sync;
 
-struct ScriptedBus {
+pub(super) struct ScriptedBus {
     terms: Terms,
     /// What was taken, in order.
     taken: Mutex<Vec<(String, i64, Uuid)>>,
@@ -46,11 +46,10 @@ struct ScriptedBus {
 }
 
 impl ScriptedBus {
-    fn new(script: impl Fn(&Message, usize) -> Reply + Send + Sync + 'static) -> Arc<Self> {
-        Self::with_terms(
-            Terms { timeout: Duration::from_secs(2), batch_max: 10, dedup_window: Duration::ZERO },
-            script,
-        )
+    pub(super) fn new(
+        script: impl Fn(&Message, usize) -> Reply + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Self::with_terms(Terms { timeout: Duration::from_secs(2), ..Terms::default() }, script)
     }
 
     fn with_terms(
@@ -68,12 +67,12 @@ impl ScriptedBus {
         })
     }
 
-    fn taken(&self) -> Vec<(String, i64, Uuid)> {
+    pub(super) fn taken(&self) -> Vec<(String, i64, Uuid)> {
         self.taken.lock().unwrap().clone()
     }
 
     /// The ids of one key, in the order of their first arrival.
-    fn of_key(&self, key: &str) -> Vec<Uuid> {
+    pub(super) fn of_key(&self, key: &str) -> Vec<Uuid> {
         let mut ids: Vec<Uuid> = Vec::new();
         for (of, _, id) in self.taken() {
             if of == key && !ids.contains(&id) {
@@ -109,21 +108,21 @@ impl Bus for ScriptedBus {
                 self.taken.lock().unwrap().push(taken);
                 Publication::Accepted { reference: format!("m-{}", message.position) }
             };
-            let again = |unknown, bus_unwell| Publication::Again {
+            let again = |unknown, cause| Publication::Again {
                 trouble: Trouble::new("TROUBLE", "as the test says"),
                 unknown,
-                bus_unwell,
+                cause,
                 retry_after: None,
             };
             answers.push(match (self.script)(message, nth) {
                 Reply::Take => take(),
                 Reply::TakeSilently => {
                     take();
-                    again(true, true)
+                    again(true, Cause::Destination)
                 }
                 Reply::Refuse => Publication::Refused(Trouble::new("OVERSIZE", "as the test says")),
-                Reply::Again => again(false, false),
-                Reply::Away => again(false, true),
+                Reply::Again => again(false, Cause::Message),
+                Reply::Away => again(false, Cause::Destination),
                 Reply::Wait => {
                     self.open.notified().await;
                     take()
@@ -135,7 +134,7 @@ impl Bus for ScriptedBus {
     }
 }
 
-fn route(pattern: &str, on_failed: OnFailed) -> Route {
+pub(super) fn route(pattern: &str, on_failed: OnFailed) -> Route {
     Route {
         pattern: TypePattern::parse(pattern).unwrap(),
         bus: "test".to_owned(),
@@ -144,7 +143,7 @@ fn route(pattern: &str, on_failed: OnFailed) -> Route {
     }
 }
 
-fn quick() -> EngineSettings {
+pub(super) fn quick() -> EngineSettings {
     EngineSettings {
         lease: Duration::from_secs(8),
         lease_margin: Duration::from_secs(1),
@@ -160,17 +159,22 @@ fn settings() -> EventSettings {
     EventSettings { retry, ..EventSettings::default() }
 }
 
-fn start_with(
+pub(super) fn start_with(
     db: &TestDb,
     bus: &Arc<ScriptedBus>,
     routes: Vec<Route>,
     breaker: BreakerSettings,
     engine: EngineSettings,
 ) -> Engine {
-    let setup =
-        BusSetup { name: "test".to_owned(), bus: bus.clone(), concurrency_max: 10, breaker };
+    let setup = BusSetup {
+        name: "test".to_owned(),
+        bus: bus.clone(),
+        look: MessageLook::default(),
+        concurrency_max: 10,
+        breaker,
+    };
     let lane = EventLane::new(
-        db.database.executor(),
+        db.database.worker(),
         engine::new_worker_id("test"),
         vec![setup],
         routes,
@@ -188,7 +192,23 @@ fn start_with(
     .unwrap()
 }
 
-fn never_open() -> BreakerSettings {
+/// A worker that hardly ever polls: what it does, somebody told it to.
+pub(super) fn seldom() -> EngineSettings {
+    EngineSettings { poll: (Duration::from_secs(50), Duration::from_mins(1)), ..quick() }
+}
+
+/// Such a worker, once it follows hints.
+pub(super) async fn start_seldom(db: &TestDb, bus: &Arc<ScriptedBus>) -> Engine {
+    let engine = start_with(db, bus, vec![route("*", OnFailed::Block)], never_open(), seldom());
+    let metrics = engine.metrics().clone();
+    until("hints arrive and this worker follows them", async || {
+        metrics.listener_up.get() == 1 && metrics.hint_leader.get() == 1
+    })
+    .await;
+    engine
+}
+
+pub(super) fn never_open() -> BreakerSettings {
     BreakerSettings { failures_to_open: u32::MAX, ..BreakerSettings::default() }
 }
 
@@ -196,7 +216,7 @@ fn start(db: &TestDb, bus: &Arc<ScriptedBus>) -> Engine {
     start_with(db, bus, vec![route("*", OnFailed::Block)], never_open(), quick())
 }
 
-async fn until_sent(db: &TestDb, events: i64) {
+pub(super) async fn until_sent(db: &TestDb, events: i64) {
     until("all are sent", async || {
         db.count("event_outbox_attempts WHERE state = 'DISPATCHED'").await == events
     })
@@ -255,17 +275,17 @@ async fn order_within_a_key_holds_across_retries_and_several_workers() {
 async fn a_key_whose_calls_hang_slows_no_other() {
     let db = TestDb::new().await;
     let bus = ScriptedBus::with_terms(
-        Terms { timeout: Duration::from_secs(4), batch_max: 1, dedup_window: Duration::ZERO },
+        Terms { timeout: Duration::from_secs(4), batch_max: 1, ..Terms::default() },
         |message, _| if message.key == "hangs" { Reply::Wait } else { Reply::Take },
     );
     let engine = start(&db, &bus);
     db.tell_of("hangs", 1).await;
     until("the call hangs", async || bus.calls.load(Ordering::SeqCst) == 1).await;
     let events: Vec<Event> = (0..300).map(|n| event(&format!("key_{n}"), n)).collect();
-    let bucket: i16 = db.one("SELECT symphony_internal.event_bucket('hangs')").await;
+    let bucket: i16 = db.one("SELECT symphony.event_bucket('hangs')").await;
     let beside = 300
         - db.count(&format!(
-            "generate_series(0, 299) g WHERE symphony_internal.event_bucket('key_' || g) = {bucket}"
+            "generate_series(0, 299) g WHERE symphony.event_bucket('key_' || g) = {bucket}"
         ))
         .await;
     db.tell(&events).await;
@@ -284,7 +304,7 @@ async fn a_refused_event_is_failed_at_once_and_blocks_its_key_or_not_as_the_rout
     for (on_failed, out) in [(OnFailed::Block, 1), (OnFailed::Continue, 3)] {
         let db = TestDb::new().await;
         let bus = ScriptedBus::new(|message, _| {
-            if message.body.get().contains(r#""n": 1"#) { Reply::Refuse } else { Reply::Take }
+            if message.body.contains(r#""n": 1"#) { Reply::Refuse } else { Reply::Take }
         });
         let routes = vec![route("*", on_failed)];
         let engine = start_with(&db, &bus, routes, never_open(), quick());
@@ -320,7 +340,7 @@ async fn an_event_that_never_gets_through_is_failed_at_the_ceiling() {
 async fn a_call_without_an_answer_is_unknown_and_published_again_under_the_same_id() {
     let db = TestDb::new().await;
     let bus = ScriptedBus::with_terms(
-        Terms { timeout: Duration::from_millis(200), batch_max: 1, dedup_window: Duration::ZERO },
+        Terms { timeout: Duration::from_millis(200), batch_max: 1, ..Terms::default() },
         |_, nth| if nth == 1 { Reply::Wait } else { Reply::Take },
     );
     let engine = start(&db, &bus);
@@ -358,17 +378,21 @@ async fn a_bus_that_is_away_for_longer_than_ten_tries_fails_nothing() {
     assert_eq!(db.count("event_outbox_attempts WHERE NOT spends_attempt").await, 15);
 }
 
+/// Away, for as long as the number is 1.
+fn bus_in_trouble() -> (Arc<ScriptedBus>, Arc<AtomicUsize>) {
+    let trouble = Arc::new(AtomicUsize::new(1));
+    let sick = trouble.clone();
+    let bus = ScriptedBus::new(move |_, _| match sick.load(Ordering::SeqCst) {
+        1 => Reply::Away,
+        _ => Reply::Take,
+    });
+    (bus, trouble)
+}
+
 #[tokio::test]
 async fn a_bus_in_trouble_is_left_alone_and_costs_its_events_no_attempts() {
     let db = TestDb::new().await;
-    let trouble = Arc::new(AtomicUsize::new(1));
-    let sick = trouble.clone();
-    let bus =
-        ScriptedBus::new(
-            move |_, _| {
-                if sick.load(Ordering::SeqCst) == 1 { Reply::Away } else { Reply::Take }
-            },
-        );
+    let (bus, trouble) = bus_in_trouble();
     let breaker = BreakerSettings {
         failures_to_open: 3,
         open_for: Duration::from_mins(10),
@@ -402,14 +426,7 @@ async fn a_bus_in_trouble_is_left_alone_and_costs_its_events_no_attempts() {
 #[tokio::test]
 async fn what_waited_for_a_bus_goes_out_as_soon_as_it_is_back_whatever_its_own_pause() {
     let db = TestDb::new().await;
-    let down = Arc::new(AtomicUsize::new(1));
-    let sick = down.clone();
-    let bus =
-        ScriptedBus::new(
-            move |_, _| {
-                if sick.load(Ordering::SeqCst) == 1 { Reply::Away } else { Reply::Take }
-            },
-        );
+    let (bus, down) = bus_in_trouble();
     let breaker = BreakerSettings {
         failures_to_open: 3,
         open_for: Duration::from_millis(100),
@@ -436,10 +453,13 @@ async fn what_waited_for_a_bus_goes_out_as_soon_as_it_is_back_whatever_its_own_p
     until_sent(&db, 60).await;
     println!("60 events went out {} ms after the bus was back", returned_at.elapsed().as_millis());
     assert!(returned_at.elapsed() < Duration::from_secs(5), "{:?}", returned_at.elapsed());
-    let page = symphony_server::metrics::render(&[("events", engine.metrics().clone())], &[]);
+    let page = symphony_server::metrics::render(
+        &[("events", engine.metrics().clone())],
+        &symphony_server::metrics::Known::default(),
+    );
     for line in [
-        "bus_breaker_state{bus=\"test\"} 0",
-        "bus_answers_total{bus=\"test\",answer=\"accepted\"} 60",
+        "bus_breaker_state{bus=\"test\",topic=\"t\"} 0",
+        "bus_answers_total{bus=\"test\",topic=\"t\",answer=\"accepted\"} 60",
     ] {
         assert!(page.contains(line), "{line} is missing: {page}");
     }
@@ -465,7 +485,7 @@ async fn a_type_without_a_route_waits_visibly() {
 async fn a_stop_lets_the_call_in_flight_end_and_gives_the_rest_back() {
     let db = TestDb::new().await;
     let bus = ScriptedBus::new(|message, _| {
-        if message.body.get().contains(r#""n": 0"#) { Reply::Wait } else { Reply::Take }
+        if message.body.contains(r#""n": 0"#) { Reply::Wait } else { Reply::Take }
     });
     let engine = start(&db, &bus);
     let told = db.tell_of("k", 5).await;
@@ -509,14 +529,7 @@ async fn an_outcome_that_came_after_its_lease_was_lost_is_evidence_and_the_event
 async fn a_new_event_is_published_at_once_by_a_hint() {
     let db = TestDb::new().await;
     let bus = ScriptedBus::new(|_, _| Reply::Take);
-    let seldom =
-        EngineSettings { poll: (Duration::from_secs(50), Duration::from_mins(1)), ..quick() };
-    let engine = start_with(&db, &bus, vec![route("*", OnFailed::Block)], never_open(), seldom);
-    let metrics = engine.metrics().clone();
-    until("hints arrive and this worker follows them", async || {
-        metrics.listener_up.get() == 1 && metrics.doorman.get() == 1
-    })
-    .await;
+    let engine = start_seldom(&db, &bus).await;
     let started = std::time::Instant::now();
     db.tell_of("k", 1).await;
     until("it is out", async || bus.taken().len() == 1).await;

@@ -1,6 +1,6 @@
 //! Enqueueing: one event per id for ever, in the order of its commit.
 
-use symphony::db::Ingest;
+use symphony::events::ItemState;
 use uuid::Uuid;
 
 use super::{event, event_with};
@@ -10,14 +10,14 @@ use crate::support::{TestDb, code, run};
 async fn an_event_told_twice_is_one_event() {
     let db = TestDb::new().await;
     let told = event("k", 1);
-    let ingest = db.database.ingest();
-    let first = ingest.enqueue_event_alone(&told).await.unwrap();
-    let again = ingest.enqueue_event_alone(&told).await.unwrap();
+    let ingest = db.database.producer();
+    let first = ingest.enqueue_event(&told).await.unwrap();
+    let again = ingest.enqueue_event(&told).await.unwrap();
     assert_eq!((first.duplicate, again.duplicate), (false, true));
     assert_eq!((first.log_position, first.created_at), (again.log_position, again.created_at));
-    assert_eq!(again.state, "PENDING");
+    assert_eq!(again.state, ItemState::Pending);
     db.publish_all("w").await;
-    assert_eq!(ingest.enqueue_event_alone(&told).await.unwrap().state, "SENT");
+    assert_eq!(ingest.enqueue_event(&told).await.unwrap().state, ItemState::Sent);
     assert_eq!(db.count("event_outbox_log").await, 1);
 }
 
@@ -25,15 +25,15 @@ async fn an_event_told_twice_is_one_event() {
 async fn equality_is_json_equality_and_another_event_under_the_id_is_p7004() {
     let db = TestDb::new().await;
     let id = Uuid::new_v4();
-    let ingest = db.database.ingest();
-    ingest.enqueue_event_alone(&event_with(id, "k", r#"{"a": 1.0, "b": "x"}"#)).await.unwrap();
+    let ingest = db.database.producer();
+    ingest.enqueue_event(&event_with(id, "k", r#"{"a": 1.0, "b": "x"}"#)).await.unwrap();
     let same = event_with(id, "k", r#"{"b": "x", "a": 1.00}"#);
-    assert!(ingest.enqueue_event_alone(&same).await.unwrap().duplicate);
+    assert!(ingest.enqueue_event(&same).await.unwrap().duplicate);
     for other in [
         event_with(id, "k", r#"{"a": 1.01, "b": "x"}"#),
         event_with(id, "another key", r#"{"a": 1.0, "b": "x"}"#),
     ] {
-        assert_eq!(code(ingest.enqueue_event_alone(&other).await), "P7004");
+        assert_eq!(code(ingest.enqueue_event(&other).await), "P7004");
     }
     assert_eq!(db.count("event_outbox_log").await, 1);
 }
@@ -48,11 +48,14 @@ async fn one_bad_or_known_event_never_costs_the_others() {
     let bad: Box<serde_json::value::RawValue> =
         serde_json::from_str(&one.body().get().replace("tnt_1", " ")).unwrap();
     let bodies = [one.body(), known.body(), &bad, conflict.body(), two.body()];
-    let answers = db.database.ingest().enqueue_events_alone(&bodies).await.unwrap();
-    let codes: Vec<_> = answers.iter().map(|answer| answer.error_code.as_deref()).collect();
+    let answers = db.database.producer().enqueue_events(&bodies).await.unwrap();
+    let codes: Vec<_> =
+        answers.iter().map(|answer| answer.as_ref().err().map(symphony::Error::code)).collect();
     assert_eq!(codes, [None, None, Some("P7005"), Some("P7004"), None]);
-    assert_eq!(answers[1].duplicate, Some(true));
-    assert_eq!(answers.iter().map(|answer| answer.item_no).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    assert!(answers[1].as_ref().unwrap().duplicate);
+    let ids: Vec<_> =
+        answers.iter().filter_map(|answer| Some(answer.as_ref().ok()?.event_id)).collect();
+    assert_eq!(ids, [one.event_id(), known.event_id(), two.event_id()], "in the order given");
     let published = db.publish_all("w").await;
     assert_eq!(published, [known.event_id(), one.event_id(), two.event_id()]);
     db.assert_events_hold().await;
@@ -86,7 +89,7 @@ async fn state_and_event_commit_together_or_not_at_all() {
     for (end, expected) in [("ROLLBACK", 0), ("COMMIT", 1)] {
         let mut connection = db.as_role("symphony_ingest").await;
         run(&mut connection, "BEGIN; INSERT INTO transfers VALUES ('tr_1')").await.unwrap();
-        Ingest::enqueue_event(&mut connection, &event("tr_1", 1)).await.unwrap();
+        symphony::events::enqueue(&mut connection, &event("tr_1", 1)).await.unwrap();
         run(&mut connection, end).await.unwrap();
         assert_eq!(db.count("transfers").await, expected);
         assert_eq!(db.count("event_outbox_log").await, expected);
@@ -100,11 +103,11 @@ async fn the_order_of_a_key_is_the_order_of_commits_and_a_cursor_never_passes_a_
     let (late, early) = (event("k", 1), event("k", 2));
     let mut slow = db.as_role("symphony_ingest").await;
     run(&mut slow, "BEGIN").await.unwrap();
-    Ingest::enqueue_event(&mut slow, &late).await.unwrap();
+    symphony::events::enqueue(&mut slow, &late).await.unwrap();
     // A second producer of the key waits for the first's commit.
     let other = {
         let (database, early) = (db.database.clone(), early.clone());
-        tokio::spawn(async move { database.ingest().enqueue_event_alone(&early).await.unwrap() })
+        tokio::spawn(async move { database.producer().enqueue_event(&early).await.unwrap() })
     };
     crate::support::until("the second producer waits", async || {
         db.count("pg_locks WHERE NOT granted").await > 0
@@ -129,7 +132,7 @@ async fn the_producers_view_tells_where_an_event_stands() {
     assert_eq!(stands().await, "PENDING 0 - true, PENDING 0 - true");
     let events = db.claim_events("w", 50).await;
     db.report("w", &[(&events[0], super::RETRYABLE)]).await;
-    assert_eq!(stands().await, "PENDING 1 - true, PENDING 0 - true");
+    assert_eq!(stands().await, "PENDING 1 - true, PENDING 0 - false");
     db.make_keys_due().await;
     db.publish_all("w").await;
     assert_eq!(stands().await, "SENT 2 - false, SENT 1 - false");
@@ -148,7 +151,7 @@ async fn a_key_stays_in_its_bucket_whatever_the_server() {
     let db = TestDb::new().await;
     // The first byte of the key's SHA-256: computed elsewhere.
     for (key, bucket) in [("tr_123", 0x6b), ("k", 0x82), ("ä", 0x33)] {
-        let found: i16 = db.one(&format!("SELECT symphony_internal.event_bucket('{key}')")).await;
+        let found: i16 = db.one(&format!("SELECT symphony.event_bucket('{key}')")).await;
         assert_eq!(found, bucket, "{key}");
     }
 }

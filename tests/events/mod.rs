@@ -2,10 +2,15 @@
 
 mod acts;
 mod checks;
+mod commands;
 mod cursors;
+mod destinations;
+mod end_to_end;
 mod lane;
 mod log;
 mod races;
+mod strangers;
+mod topics;
 
 use serde_json::value::RawValue;
 use symphony::db::{
@@ -22,9 +27,13 @@ pub fn event(key: &str, n: usize) -> Event {
 }
 
 pub fn event_with(event_id: Uuid, key: &str, payload: &str) -> Event {
+    event_of_type("events.transfers.submitted", event_id, key, payload)
+}
+
+fn event_of_type(event_type: &str, event_id: Uuid, key: &str, payload: &str) -> Event {
     let text = format!(
         r#"{{"envelope": {{"v": 1, "eventId": "{event_id}", "occurredAt": "2026-11-15T12:00:00Z", "tenantId": "tnt_1",
-            "type": "events.transfers.submitted"}}, "key": {{"transferId": "{key}"}}, "payload": {payload}}}"#
+            "type": "{event_type}"}}, "key": {{"transferId": "{key}"}}, "payload": {payload}}}"#
     );
     Event::parse(&text).unwrap()
 }
@@ -33,9 +42,8 @@ impl TestDb {
     /// Tell these facts in one call; all must be accepted.
     pub async fn tell(&self, events: &[Event]) -> Vec<Uuid> {
         let bodies: Vec<&RawValue> = events.iter().map(Event::body).collect();
-        let answers = self.database.ingest().enqueue_events_alone(&bodies).await.unwrap();
-        assert!(answers.iter().all(|answer| answer.error_code.is_none()), "{answers:?}");
-        answers.iter().map(|answer| answer.event_id.unwrap()).collect()
+        let answers = self.database.producer().enqueue_events(&bodies).await.unwrap();
+        answers.into_iter().map(|answer| answer.unwrap().event_id).collect()
     }
 
     /// `count` events of one key.
@@ -48,7 +56,8 @@ impl TestDb {
         let claim =
             EventClaim { worker_id: worker, buckets_max: 256, window_max, lease_seconds: 60 };
         let buckets_max = (4096 / window_max).min(256);
-        self.database.executor().claim_events(&EventClaim { buckets_max, ..claim }).await.unwrap()
+        let claim = EventClaim { buckets_max, ..claim };
+        self.database.worker().claim_events(&claim).await.unwrap().events
     }
 
     /// Report these outcomes in one call.
@@ -62,7 +71,7 @@ impl TestDb {
             .map(|(event, state)| EventOutcome::new(event.lease(), event.log_position, *state))
             .collect();
         self.database
-            .executor()
+            .worker()
             .complete_events(worker, &outcomes.iter().collect::<Vec<_>>())
             .await
             .unwrap()

@@ -27,7 +27,7 @@ async fn racing_producers_of_one_event_make_one_event_at_every_isolation_level()
                         "BEGIN ISOLATION LEVEL {isolation}; SET LOCAL ROLE symphony_ingest"
                     );
                     run(&mut connection, &begin).await.unwrap();
-                    let answer = symphony::db::Ingest::enqueue_event(&mut connection, &told).await;
+                    let answer = symphony::events::enqueue(&mut connection, &told).await;
                     let committed = match &answer {
                         Ok(_) => run(&mut connection, "COMMIT").await,
                         Err(_) => run(&mut connection, "ROLLBACK").await.and(Ok(())),
@@ -62,7 +62,7 @@ async fn batches_over_the_same_keys_in_any_order_never_deadlock() {
                     events.reverse();
                 }
                 let bodies: Vec<_> = events.iter().map(Event::body).collect();
-                database.ingest().enqueue_events_alone(&bodies).await.unwrap();
+                database.producer().enqueue_events(&bodies).await.unwrap();
             }
         });
     }
@@ -70,15 +70,18 @@ async fn batches_over_the_same_keys_in_any_order_never_deadlock() {
     assert_eq!(db.count("event_outbox_log").await, 6 * 10 * 40);
 }
 
+/// What was published, key and position, in its order.
+pub(super) type Published = Arc<std::sync::Mutex<Vec<(String, i64)>>>;
+
 /// One dispatcher that fails, loses and returns things by dice, and notes what it published and in which order.
-async fn dispatch(
+pub(super) async fn dispatch(
     database: Database,
     worker: String,
     seed: u64,
     told: Arc<AtomicBool>,
-    out: Arc<std::sync::Mutex<Vec<(String, i64)>>>,
+    out: Published,
 ) {
-    let executor = database.executor();
+    let executor = database.worker();
     let mut dice = seed;
     let mut roll = move || {
         dice ^= dice << 13;
@@ -90,7 +93,7 @@ async fn dispatch(
         let over = told.load(Ordering::SeqCst);
         let claim =
             EventClaim { worker_id: &worker, buckets_max: 4, window_max: 7, lease_seconds: 60 };
-        let events = executor.claim_events(&claim).await.unwrap();
+        let events = executor.claim_events(&claim).await.unwrap().events;
         if events.is_empty() {
             if over {
                 return;
@@ -101,7 +104,7 @@ async fn dispatch(
         if roll() < 5 {
             // Lost: the lease is let run out, here by setting the time in the row.
             let lease = events[0].lease();
-            sqlx::query("UPDATE event_outbox_cursors SET lease_expires_at = clock_timestamp() WHERE lease_token = $1")
+            sqlx::query("UPDATE symphony.event_outbox_cursors SET lease_expires_at = clock_timestamp() WHERE lease_token = $1")
                 .bind(lease.lease_token)
                 .execute(database.pool())
                 .await
@@ -136,7 +139,7 @@ async fn dispatch(
             executor.complete_events(&worker, &part.iter().collect::<Vec<_>>()).await.unwrap();
         }
         // Whatever was left out by chance.
-        executor.return_unsent_events(&worker, &super::leases(&events)).await.unwrap();
+        executor.return_unsent(&worker, &super::leases(&events)).await.unwrap();
     }
 }
 
@@ -167,8 +170,8 @@ async fn with_rolled_back_producers_and_failing_dispatchers_nothing_is_lost_inve
                     })
                     .collect();
                 let bodies: Vec<_> = events.iter().map(Event::body).collect();
-                let mut transaction = database.begin(symphony::db::Role::Ingest).await.unwrap();
-                symphony::db::Ingest::enqueue_events(transaction.connection(), &bodies)
+                let mut transaction = database.begin(symphony::db::Role::Producer).await.unwrap();
+                symphony::events::enqueue_batch_unchecked(transaction.connection(), &bodies)
                     .await
                     .unwrap();
                 if (producer + round) % 5 == 0 {
@@ -185,8 +188,13 @@ async fn with_rolled_back_producers_and_failing_dispatchers_nothing_is_lost_inve
     // A dispatcher ends when a claim finds nothing; what others then hold or let wait comes back to those that go on.
     dispatchers.join_all().await;
     dispatch(db.database.clone(), "last".to_owned(), 1, told, out.clone()).await;
+    assert_published(&db, &out, committed.load(Ordering::SeqCst)).await;
+}
+
+/// Everything that was committed is out, once, and in order within its key.
+pub(super) async fn assert_published(db: &TestDb, out: &Published, committed: usize) {
     let out = out.lock().unwrap().clone();
-    assert_eq!(out.len(), committed.load(Ordering::SeqCst), "each published once");
+    assert_eq!(out.len(), committed, "each published once");
     let mut last: std::collections::HashMap<String, i64> = std::collections::HashMap::new();
     for (key, position) in out {
         let before = last.insert(key.clone(), position);

@@ -103,6 +103,8 @@ impl Leashed {
 pub struct Moto {
     /// Where it listens, on loopback.
     pub port: u16,
+    /// Who may do what, for those it names.
+    policies: PathBuf,
     _server: Child,
 }
 
@@ -154,14 +156,35 @@ def receive(self, queue_name, count, wait_seconds_timeout, visibility_timeout, m
             return found
         time.sleep(0.02)
 SQSBackend.receive_message = receive
+# It knows no policies of its own for queues: whoever is named in the file may do what stands there, and nothing else.
+import io, json
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication as Application
+serve = Application.__call__
+def guarded(self, environ, start_response):
+    key = environ.get('HTTP_AUTHORIZATION', '').partition('Credential=')[2].partition('/')[0]
+    policies = json.load(open(sys.argv[1])) if os.path.exists(sys.argv[1]) else {}
+    if key in policies:
+        body = environ['wsgi.input'].read(int(environ.get('CONTENT_LENGTH') or 0))
+        environ['wsgi.input'] = io.BytesIO(body)
+        # A batch needs the right to its single form, says AWS.
+        action = 'sqs:' + environ.get('HTTP_X_AMZ_TARGET', '').partition('.')[2].removesuffix('Batch')
+        queue = json.loads(body or '{}').get('QueueUrl', '').rsplit('/', 1)[-1]
+        arn = 'arn:aws:sqs:eu-central-1:123456789012:' + queue
+        if not any(action in s['Action'] and arn in s['Resource'] for s in policies[key]['Statement']):
+            start_response('403 Forbidden', [('Content-Type', 'application/x-amz-json-1.0')])
+            return [json.dumps({'__type': 'AccessDenied', 'message': action + ' ' + arn}).encode()]
+    return serve(self, environ, start_response)
+Application.__call__ = guarded
 server = ThreadedMotoServer(ip_address='127.0.0.1', port=0, verbose=False)
 server.start()
 print(server.get_host_and_port()[1], flush=True)
 sys.stdin.read()
 os._exit(0)
 ";
+        let policies = std::env::temp_dir().join(format!("symphony-moto-{}.json", Uuid::new_v4()));
         let mut server = Command::new(&required().python)
             .args(["-c", script])
+            .arg(&policies)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -170,7 +193,13 @@ os._exit(0)
             .expect("moto");
         let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
         let port = lines.next_line().await.unwrap().expect("moto's port").parse().unwrap();
-        Self { port, _server: server }
+        Self { port, policies, _server: server }
+    }
+
+    /// From now on this access key may do what the policy says, and nothing else.
+    pub fn enforce(&self, access_key: &str, policy: &serde_json::Value) {
+        let text = serde_json::json!({ access_key: policy }).to_string();
+        std::fs::write(&self.policies, text).unwrap();
     }
 
     /// For `endpoint_url`.
@@ -191,7 +220,20 @@ os._exit(0)
     }
 }
 
-/// Run a script with the Python that has boto3, nats-py and standardwebhooks; what it prints.
+impl Drop for Moto {
+    fn drop(&mut self) {
+        // Mostly there is none.
+        let _none = std::fs::remove_file(&self.policies);
+    }
+}
+
+/// The Python of [`python`], for a server written in it.
+#[cfg(feature = "kafka")]
+pub fn python_program() -> &'static Path {
+    &required().python
+}
+
+/// Run a script with the Python that has boto3, nats-py, confluent-kafka and standardwebhooks; what it prints.
 pub async fn python(script: &str, arguments: &[&str]) -> String {
     let output = Command::new(&required().python)
         .args(["-c", script])

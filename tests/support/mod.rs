@@ -1,23 +1,26 @@
 //! One server for the whole run, one database per test, and the few words tests are written in.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, PgConnection};
 use symphony::db::{
-    ClaimRequest, ClaimedItem, Completion, Database, DbError, EnqueuedPayment, Ingest, Lease,
-    RoleSource, migrate,
+    Approver, ClaimRequest, ClaimedItem, Completion, Database, DbError, Lease, RoleSource, Schema,
+    migrate,
 };
 use symphony::domain::{Act, OutboxId, Outcome, Payload, PaymentRequest};
-use symphony_server::private_postgres::{PrivatePostgres, Settings};
+use symphony::payments::Enqueued;
+use symphony_lab::private_postgres::{PrivatePostgres, Settings};
 use tokio::sync::OnceCell;
 
 pub mod brokers;
 pub mod folder;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 pub mod pooler;
 pub mod processes;
+pub mod prometheus;
 pub mod proxy;
 pub mod shell;
 pub mod valve;
@@ -32,7 +35,7 @@ pub async fn server() -> &'static PgConnectOptions {
     SERVER
         .get_or_init(|| async {
             // No test here pulls the plug of this server; those that do have one of their own, with fsync.
-            let options = start_server("test", &[("fsync", "off"), ("max_connections", "300")]).await;
+            let options = start_server("test", &[("fsync", "off"), ("max_connections", "300"), ("max_prepared_transactions", "10")]).await;
             let mut connection = options.connect().await.unwrap();
             run(&mut connection, &format!("CREATE DATABASE {TEMPLATE}")).await.unwrap();
             let template = options.clone().database(TEMPLATE);
@@ -75,7 +78,7 @@ pub async fn start_server(name: &str, extra_settings: &[(&str, &str)]) -> PgConn
 
 /// As the printed script does, but without comparing: only so can a changed schema be written down.
 async fn install_unchecked(template: &PgConnectOptions) {
-    let script = migrate::print();
+    let script = migrate::print(&Schema::default());
     let (before, rest) = script.split_once("DO $check$").unwrap();
     let (_, after) = rest.split_once("END $check$;").unwrap();
     run(&mut template.connect().await.unwrap(), &format!("{before}{after}")).await.unwrap();
@@ -92,16 +95,7 @@ fn watch(folder: &std::path::Path, postgres: &PrivatePostgres) {
         "the watcher needs {}",
         postgres.data_folder().display()
     );
-    // Not waited for: it outlives this process, that is its purpose.
-    #[allow(clippy::zombie_processes)]
-    let _watcher = Command::new("setsid")
-        .args(["bash", "-c", script, "watch", &std::process::id().to_string()])
-        .arg(folder)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("bash, to clean up after the tests");
+    processes::clean_up_after_us(script, folder);
 }
 
 pub async fn run(connection: &mut PgConnection, sql: &str) -> Result<(), DbError> {
@@ -121,6 +115,11 @@ pub async fn bare_database() -> PgConnectOptions {
     let mut connection = server().await.connect().await.unwrap();
     run(&mut connection, &format!("CREATE DATABASE {name}")).await.unwrap();
     server().await.clone().database(&name)
+}
+
+/// The same, where our names need no schema.
+pub fn with_path(options: &PgConnectOptions) -> PgConnectOptions {
+    options.clone().options([("search_path", "public, symphony")])
 }
 
 /// A database of the test's own, with Symphony installed.
@@ -144,7 +143,7 @@ impl TestDb {
             Database::connect(options.clone(), 20, RoleSource::EachTransaction).await.unwrap();
         // A copy that kept its installation's id would be taken for a restored backup by whoever has seen another copy.
         sqlx::raw_sql(
-            "UPDATE public.symphony_installation SET installation_id = gen_random_uuid(), \
+            "UPDATE symphony.symphony_installation SET installation_id = gen_random_uuid(), \
                     database_oid = (SELECT oid FROM pg_database WHERE datname = current_database())",
         )
         .execute(database.pool())
@@ -153,9 +152,9 @@ impl TestDb {
         Self { options, database }
     }
 
-    /// A superuser's connection.
+    /// A superuser's connection, to whom our names need no schema. The product's own connections have no such path.
     pub async fn admin(&self) -> PgConnection {
-        self.options.connect().await.unwrap()
+        with_path(&self.options).connect().await.unwrap()
     }
 
     /// A connection that acts as a role, whatever it may do.
@@ -170,6 +169,18 @@ impl TestDb {
         let login = format!("only_{}_{}", role.replace("symphony_", ""), unique("login"));
         self.sql(&format!("CREATE ROLE {login} LOGIN PASSWORD 'x' IN ROLE {role}")).await;
         self.options.clone().username(&login).password("x")
+    }
+
+    /// Somebody who may approve and nothing else, from a login of their own.
+    pub async fn second_person(&self) -> Approver {
+        let login = self.login("symphony_approver").await;
+        let database = Database::connect(login, 2, RoleSource::EachTransaction).await.unwrap();
+        database.approver()
+    }
+
+    /// Have a lane want approval, as if two people had agreed.
+    pub async fn require_approval(&self, lane: &str) {
+        self.sql(&format!("UPDATE {lane}_outbox_settings SET approval_required = true")).await;
     }
 
     /// As a superuser.
@@ -192,8 +203,8 @@ impl TestDb {
         self.one(&format!("SELECT count(*) FROM {from_where}")).await
     }
 
-    pub async fn enqueue(&self, request: &PaymentRequest) -> EnqueuedPayment {
-        self.database.ingest().enqueue_alone(request).await.unwrap()
+    pub async fn enqueue(&self, request: &PaymentRequest) -> Enqueued {
+        self.database.producer().enqueue_payment(request).await.unwrap()
     }
 
     /// `count` payments of one participant.
@@ -206,8 +217,8 @@ impl TestDb {
         let requests: Vec<_> = (0..count)
             .map(|n| payment(&format!("{participant}-{rail}-{n}"), participant, rail))
             .collect();
-        let answers = self.database.ingest().enqueue_batch_alone(&requests).await.unwrap();
-        answers.iter().map(|answer| answer.outbox_id.unwrap()).collect()
+        let answers = self.database.producer().enqueue_payments(&requests).await.unwrap();
+        answers.into_iter().map(|answer| answer.unwrap().outbox_id).collect()
     }
 
     pub async fn claim(&self, worker: &str, batch_size: i32) -> Vec<ClaimedItem> {
@@ -219,7 +230,7 @@ impl TestDb {
             rails: None,
             due_from: None,
         };
-        self.database.executor().claim(&request).await.unwrap()
+        self.database.worker().claim(&request).await.unwrap().items
     }
 
     pub async fn claim_one(&self, worker: &str) -> ClaimedItem {
@@ -236,7 +247,7 @@ impl TestDb {
     ) -> Result<symphony::db::SettledAttempt, DbError> {
         let completion =
             Completion { retry_delay_seconds: Some(0), ..Completion::new(lease, outcome) };
-        self.database.executor().complete(worker, &completion).await
+        self.database.worker().complete(worker, &completion).await
     }
 
     /// Let the lease of an item have ended, by setting the time in the row.
@@ -272,6 +283,38 @@ impl TestDb {
             .collect()
     }
 
+    /// Enqueue this payment, claim it and end it so, with the rail's code AC04.
+    pub async fn ended(
+        &self,
+        request: &PaymentRequest,
+        error_code: &str,
+        outcome: Outcome,
+    ) -> OutboxId {
+        let item = self.enqueue(request).await.outbox_id;
+        let claimed = self.claim("w", 100).await;
+        let claimed = claimed.iter().find(|claimed| claimed.outbox_id == item).unwrap();
+        let completion = Completion {
+            error_code: Some(error_code.to_owned()),
+            rail_code: Some("AC04".to_owned()),
+            ..Completion::new(claimed.lease(), outcome)
+        };
+        if outcome == Outcome::Unknown {
+            self.database.worker().park_unknown("w", &completion).await.unwrap();
+        } else {
+            self.database.worker().complete("w", &completion).await.unwrap();
+        }
+        item
+    }
+
+    /// What people did, in a lane's table of events: the act, who, with whom, why.
+    pub async fn acts(&self, events: &str) -> Vec<String> {
+        self.one(&format!(
+            "SELECT coalesce(array_agg(concat_ws(' ', event_type, actor, approver, reason) ORDER BY event_no), '{{}}') \
+               FROM {events} WHERE actor IS NOT NULL"
+        ))
+        .await
+    }
+
     pub async fn state(&self, item: OutboxId) -> String {
         self.database.auditor().life(item).await.unwrap().unwrap().state
     }
@@ -294,8 +337,13 @@ impl TestDb {
 
     /// Nothing of any lane contradicts anything else.
     pub async fn assert_data_agrees(&self) {
-        let found =
-            symphony::db::data_checks::contradictions(&mut self.admin().await, true).await.unwrap();
+        let found = symphony::db::data_checks::contradictions(
+            &mut self.admin().await,
+            &Schema::default(),
+            true,
+        )
+        .await
+        .unwrap();
         assert_eq!(found.contradictions, Vec::<String>::new());
     }
 }
@@ -329,7 +377,6 @@ pub fn act() -> Act {
     Act {
         actor: "dana".to_owned(),
         reason: "a test".to_owned(),
-        approver: None,
         dry_run: false,
         despite_unknown: false,
     }
@@ -340,10 +387,10 @@ pub async fn enqueue_at(
     connection: &mut PgConnection,
     isolation: &str,
     request: &PaymentRequest,
-) -> Result<EnqueuedPayment, DbError> {
+) -> Result<Enqueued, DbError> {
     run(connection, &format!("BEGIN ISOLATION LEVEL {isolation}")).await?;
     let result = async {
-        let enqueued = Ingest::enqueue(&mut *connection, request).await?;
+        let enqueued = symphony::payments::enqueue(&mut *connection, request).await?;
         run(connection, "COMMIT").await?;
         Ok(enqueued)
     }

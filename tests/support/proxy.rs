@@ -23,6 +23,16 @@ pub struct Proxy {
 }
 
 pub async fn start(server: &PgConnectOptions, cut: Cut, cuts: usize) -> Proxy {
+    start_marked(server, cut, cuts, b"").await
+}
+
+/// The same, where only a COMMIT is cut in whose transaction this was sent.
+pub async fn start_marked(
+    server: &PgConnectOptions,
+    cut: Cut,
+    cuts: usize,
+    mark: &'static [u8],
+) -> Proxy {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let upstream = server.get_port();
@@ -31,7 +41,7 @@ pub async fn start(server: &PgConnectOptions, cut: Cut, cuts: usize) -> Proxy {
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
             let server = TcpStream::connect(("127.0.0.1", upstream)).await.unwrap();
-            tokio::spawn(carry(client, server, cut, counter.clone()));
+            tokio::spawn(carry(client, server, cut, counter.clone(), mark));
         }
     });
     let options = server.clone().host("127.0.0.1").port(port).ssl_mode(PgSslMode::Disable);
@@ -54,7 +64,13 @@ pub fn without_socket(options: &PgConnectOptions, port: u16) -> PgConnectOptions
     url.as_str().parse().unwrap()
 }
 
-async fn carry(client: TcpStream, server: TcpStream, cut: Cut, cuts: Arc<AtomicUsize>) {
+async fn carry(
+    client: TcpStream,
+    server: TcpStream,
+    cut: Cut,
+    cuts: Arc<AtomicUsize>,
+    mark: &'static [u8],
+) {
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
     let (stop_answers, mut stopped) = tokio::sync::watch::channel(false);
@@ -75,12 +91,16 @@ async fn carry(client: TcpStream, server: TcpStream, cut: Cut, cuts: Arc<AtomicU
         }
     });
     let mut buffer = vec![0; 65536];
+    let mut is_marked = mark.is_empty();
     while let Ok(n) = from_client.read(&mut buffer).await {
         if n == 0 {
             break;
         }
-        let commits = buffer[..n].windows(6).any(|window| window == b"COMMIT");
+        let has = |what: &[u8]| buffer[..n].windows(what.len()).any(|window| window == what);
+        is_marked |= !mark.is_empty() && has(mark);
+        let commits = has(b"COMMIT");
         if commits
+            && is_marked
             && cuts
                 .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
                 .is_ok()
@@ -92,6 +112,7 @@ async fn carry(client: TcpStream, server: TcpStream, cut: Cut, cuts: Arc<AtomicU
             }
             return;
         }
+        is_marked &= mark.is_empty() || !commits;
         if to_server.write_all(&buffer[..n]).await.is_err() {
             break;
         }

@@ -1,5 +1,6 @@
 //! A TCP proxy before a broker, through which the way to it can be broken and mended.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use symphony_connect::buses::conformance::Condition;
@@ -13,18 +14,38 @@ use tokio::task::JoinHandle;
 pub struct Valve {
     pub port: u16,
     upstream: u16,
+    ports: Ports,
     condition: watch::Sender<Condition>,
     /// `None` while connections are refused.
     listening: tokio::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
+/// A broker's own port, and that of its valve. Kafka's brokers tell their clients where to find them.
+type Ports = Arc<OnceLock<Vec<(u16, u16)>>>;
+
 impl Valve {
     pub async fn before(upstream: u16) -> Self {
+        Self::with_ports(upstream, Ports::default()).await
+    }
+
+    /// One before each broker of a cluster of Kafka, whose answers name the valves and not the brokers.
+    #[cfg(feature = "kafka")]
+    pub async fn before_kafka(upstreams: &[u16]) -> Vec<Self> {
+        let ports = Ports::default();
+        let mut valves = Vec::new();
+        for upstream in upstreams {
+            valves.push(Self::with_ports(*upstream, ports.clone()).await);
+        }
+        ports.set(valves.iter().map(|valve| (valve.upstream, valve.port)).collect()).unwrap();
+        valves
+    }
+
+    async fn with_ports(upstream: u16, ports: Ports) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let condition = watch::Sender::new(Condition::Well);
-        let task = tokio::spawn(accept(listener, upstream, condition.subscribe()));
-        Self { port, upstream, condition, listening: tokio::sync::Mutex::new(Some(task)) }
+        let task = tokio::spawn(accept(listener, upstream, ports.clone(), condition.subscribe()));
+        Self { port, upstream, ports, condition, listening: tokio::sync::Mutex::new(Some(task)) }
     }
 
     /// For present connections and new ones.
@@ -40,24 +61,35 @@ impl Valve {
         } else if listening.is_none() {
             let listener = TcpListener::bind(("127.0.0.1", self.port)).await.unwrap();
             let condition = self.condition.subscribe();
-            *listening = Some(tokio::spawn(accept(listener, self.upstream, condition)));
+            let ports = self.ports.clone();
+            *listening = Some(tokio::spawn(accept(listener, self.upstream, ports, condition)));
         }
     }
 }
 
-async fn accept(listener: TcpListener, upstream: u16, condition: watch::Receiver<Condition>) {
+async fn accept(
+    listener: TcpListener,
+    upstream: u16,
+    ports: Ports,
+    condition: watch::Receiver<Condition>,
+) {
     while let Ok((client, _)) = listener.accept().await {
-        tokio::spawn(carry(client, upstream, condition.clone()));
+        tokio::spawn(carry(client, upstream, ports.clone(), condition.clone()));
     }
 }
 
-async fn carry(client: TcpStream, upstream: u16, mut condition: watch::Receiver<Condition>) {
+async fn carry(
+    client: TcpStream,
+    upstream: u16,
+    ports: Ports,
+    mut condition: watch::Receiver<Condition>,
+) {
     // A broker that was killed refuses, and so do we.
     let Ok(server) = TcpStream::connect(("127.0.0.1", upstream)).await else { return };
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let requests = pass(from_client, to_server, condition.clone(), false);
-    let answers = pass(from_server, to_client, condition.clone(), true);
+    let requests = pass(from_client, to_server, condition.clone(), None);
+    let answers = pass(from_server, to_client, condition.clone(), Some(ports));
     tokio::select! {
         () = requests => {}
         () = answers => {}
@@ -69,7 +101,7 @@ async fn pass(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     condition: watch::Receiver<Condition>,
-    answers: bool,
+    answers: Option<Ports>,
 ) {
     let mut buffer = vec![0; 65536];
     loop {
@@ -81,12 +113,32 @@ async fn pass(
         match present {
             // What was swallowed once is gone, so this connection can never work again.
             Condition::Hanging => std::future::pending::<()>().await,
-            Condition::AnswersLost if answers => return,
-            Condition::Slow(delay) if answers => wait(delay).await,
+            Condition::AnswersLost if answers.is_some() => return,
+            Condition::Slow(delay) if answers.is_some() => wait(delay).await,
             _ => {}
+        }
+        if let Some(ports) = answers.as_ref().and_then(|ports| ports.get()) {
+            name_valves(&mut buffer[..read], ports);
         }
         if to.write_all(&buffer[..read]).await.is_err() {
             return;
+        }
+    }
+}
+
+/// An address in Kafka's answers is the host's name and then the port in four bytes, so nothing moves.
+fn name_valves(answer: &mut [u8], ports: &[(u16, u16)]) {
+    const HOST: &[u8] = b"127.0.0.1";
+    for at in 0..answer.len().saturating_sub(HOST.len() + 3) {
+        if !answer[at..].starts_with(HOST) {
+            continue;
+        }
+        let port = &mut answer[at + HOST.len()..at + HOST.len() + 4];
+        for (upstream, valve) in ports {
+            if port == u32::from(*upstream).to_be_bytes() {
+                port.copy_from_slice(&u32::from(*valve).to_be_bytes());
+                break;
+            }
         }
     }
 }

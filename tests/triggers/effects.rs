@@ -75,7 +75,7 @@ async fn outbound_email_becomes_a_row_without_a_script() {
     // Derived from the run that wrote it: the same if its completion is lost and it runs again.
     let key: Uuid = db
         .one(&format!(
-            "SELECT symphony_internal.derive_key(installation_id, '{}', 'email', 1) FROM symphony_installation",
+            "SELECT symphony.derive_key(installation_id, '{}', 'email', 1) FROM symphony_installation",
             items[0].id
         ))
         .await;
@@ -196,23 +196,33 @@ async fn of_several_writes_to_a_key_the_last_counts() {
 }
 
 #[tokio::test]
-async fn effects_of_two_items_in_one_call_are_refused() {
-    let (db, items) = with_items(2).await;
+async fn a_set_of_items_is_completed_with_all_its_effects_or_not_at_all() {
+    let (db, items) = with_items(3).await;
+    let list = |each: fn(&Item) -> String| items.iter().map(each).collect::<Vec<_>>().join(",");
     let call = |effects: &str| {
         format!(
-            "SELECT * FROM complete_trigger_outbox_attempts('w', '{{{},{}}}', '{{{},{}}}', '{{DISPATCHED,DISPATCHED}}', p_effects => {effects})",
-            items[0].id, items[1].id, items[0].token, items[1].token
+            "SELECT * FROM complete_trigger_outbox_attempts('w', '{{{}}}', '{{{}}}', '{{DISPATCHED,DISPATCHED,FAILED}}', p_effects => {effects})",
+            list(|item| item.id.to_string()),
+            list(|item| item.token.to_string())
         )
     };
-    let one = r#"ARRAY['[]', '[{"kind": "kv_set", "key": "a", "value": 1}]']::jsonb[]"#;
-    let refusal = db.refusal("symphony_executor", &call(one)).await;
-    assert!(
-        refusal.starts_with("P7005 p_effects: complete an item with effects in a call of its own"),
-        "{refusal}"
-    );
-    assert_eq!(db.count("kv_entries").await, 0);
-    assert_eq!(db.refusal("symphony_executor", &call("ARRAY['[]', NULL]::jsonb[]")).await, "OK");
+    let one_is_bad = r#"ARRAY['[{"kind": "kv_set", "key": "b", "value": 1}]',
+        '[{"kind": "kv_set", "key": "a", "value": 1}, {"kind": "queue_send", "queue": "nope", "message": 1}]', NULL]::jsonb[]"#;
+    let refusal = db.refusal("symphony_executor", &call(one_is_bad)).await;
+    assert!(refusal.starts_with("P7005 the app has no queue nope"), "{refusal}");
+    assert_eq!(db.count("kv_entries").await + db.count("trigger_outbox_attempts").await, 0);
+    let good = r#"ARRAY['[{"kind": "kv_set", "key": "b", "value": 1}]',
+        '[{"kind": "kv_set", "key": "a", "value": 2}, {"kind": "queue_send", "queue": "jobs", "message": 1}]',
+        '[{"kind": "kv_set", "key": "c", "value": 3}]']::jsonb[]"#;
+    assert_eq!(db.refusal("symphony_executor", &call(good)).await, "OK");
+    let entries: String =
+        db.one("SELECT string_agg(key || '=' || value, ' ' ORDER BY key) FROM kv_entries").await;
+    assert_eq!(entries, "a=2 b=1", "what failed applies nothing");
     assert_eq!(db.count("trigger_outbox_attempts WHERE state = 'DISPATCHED'").await, 2);
+    let sent: String = db
+        .one("SELECT payload->>'message' FROM trigger_outbox_pending WHERE source_kind = 'queue'")
+        .await;
+    assert_eq!(sent, "1");
 }
 
 #[tokio::test]

@@ -47,20 +47,6 @@ async fn a_set_or_delete_fires_matching_triggers_with_the_previous_value() {
 }
 
 #[tokio::test]
-async fn an_item_knows_who_caused_it_and_as_whom_it_runs() {
-    let db = with(&[("all", "kv", "*")]).await;
-    let who = Uuid::new_v4();
-    db.one_as::<i64>("symphony_ingest", &format!("SELECT kv_set('shop', 'a', '1', '{who}')")).await;
-    assert_eq!(
-        db.count(&format!(
-            "trigger_outbox_pending WHERE origin_principal = '{who}' AND principal = '00000000-0000-0000-0000-0000000000aa'"
-        ))
-        .await,
-        1
-    );
-}
-
-#[tokio::test]
 async fn another_apps_keys_fire_nothing() {
     let db = with(&[("all", "kv", "*")]).await;
     db.push("other", &json!({})).await;
@@ -142,8 +128,17 @@ async fn messages_without_a_consumer_wait_for_the_push_that_brings_one_and_keep_
 }
 
 #[tokio::test]
-async fn mail_fires_the_triggers_of_its_recipient_in_every_app_whatever_its_case() {
-    let db = with(&[("a", "email", "Orders@example.com"), ("b", "email", "sales@*")]).await;
+async fn mail_fires_the_triggers_of_its_recipient_in_every_app_that_may_have_it_whatever_its_case()
+{
+    let db = TestDb::new().await;
+    for (app, filter) in [("shop", "sales@*"), ("other", "*")] {
+        db.push(app, &json!({})).await;
+        db.grant_mail(app, filter).await;
+    }
+    let own = [("a", "email", "Orders@example.com"), ("b", "email", "sales@*")];
+    // What an operator grants to one app no other app may claim by itself.
+    db.grant_mail("shop", "orders@example.com").await;
+    db.push("shop", &manifest(&own)).await;
     db.push("other", &manifest(&[("all", "email", "*")])).await;
     let receive = |recipient: &str, mail: &str| {
         format!("SELECT receive_trigger_email('{recipient}', {mail})")
@@ -307,5 +302,33 @@ async fn what_is_refused_for_its_depth_is_a_dead_letter_too() {
     assert_eq!(
         db.count("trigger_outbox_executions WHERE error_code = 'TRIGGER_DEPTH_EXCEEDED'").await,
         2
+    );
+}
+
+#[tokio::test]
+async fn programs_that_answer_each_other_by_mail_end_at_the_limit() {
+    let db = with(&[("in", "email", "shop@example.com")]).await;
+    let receive = async |answers_to: &str| -> i32 {
+        let call =
+            format!("SELECT receive_trigger_email('shop@example.com', '{{}}', NULL, {answers_to})");
+        db.one_as("symphony_ingest", &call).await
+    };
+    assert_eq!(receive("NULL").await, 1);
+    let mut depths = Vec::new();
+    loop {
+        let Some(item) = db.claim_items("w", 1).await.pop() else { break };
+        depths.push(item.depth);
+        let message = json!({"to": "robot@example.org", "subject": "Re", "text": "thank you"});
+        db.done("w", &item, json!([{"kind": "email_send", "message": message}])).await;
+        let Some(sent) = db.claim_items("w", 1).await.pop() else { break };
+        db.done("w", &sent, json!([])).await;
+        let key = sent.payload["messageKey"].as_str().unwrap().to_owned();
+        let stranger = Uuid::new_v4();
+        assert_eq!(receive(&format!("ARRAY['{stranger}', '{key}']::uuid[]")).await, 1);
+    }
+    assert_eq!(depths, [0, 2, 4, 6, 8]);
+    assert_eq!(
+        db.count("trigger_outbox_executions WHERE error_code = 'TRIGGER_DEPTH_EXCEEDED'").await,
+        1
     );
 }

@@ -1,15 +1,23 @@
 //! The trigger lane in the database: what a push accepts, what fires what, and what a completion applies.
 
-mod apps;
+mod app_schema;
+pub mod apps;
 mod batches;
+mod commands;
+mod contention;
 mod cron;
 mod effects;
 mod fan_out;
 mod locks;
+mod mail;
 mod manifests;
 mod outbox;
+mod principals;
+mod pushes;
 mod races;
 mod replies;
+mod requests;
+mod retention;
 
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, PgConnection, Row};
@@ -110,11 +118,16 @@ pub async fn settle_on(
 impl TestDb {
     /// Push a manifest that must be right; answers how many scripts changed.
     pub async fn push(&self, app: &str, manifest: &Value) -> i32 {
-        let push = format!(
-            "SELECT scripts_changed FROM push_app('{app}', {}, 'dana', '00000000-0000-0000-0000-0000000000aa')",
-            quoted(manifest)
-        );
+        let push =
+            format!("SELECT scripts_changed FROM push_app('{app}', {}, 'dana')", quoted(manifest));
         self.one_as("symphony_operator", &push).await
+    }
+
+    /// Let an app have mail that is not its own.
+    pub async fn grant_mail(&self, app: &str, filter: &str) {
+        let grant =
+            format!("SELECT filter FROM grant_app_mail('{app}', '{filter}', 'dana', 'test')");
+        self.one_as::<String>("symphony_operator", &grant).await;
     }
 
     /// One value, as a role.

@@ -244,3 +244,21 @@ async fn pushes_that_race_with_completions_never_deadlock() {
     tasks.join_all().await;
     assert_eq!(db.count("queue_messages").await, items * 2);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_who_pause_and_resume_one_app_at_once_never_deadlock() {
+    let db = TestDb::new().await;
+    db.push("shop", &manifest(&[("q", "queue", "jobs")])).await;
+    let mut operators = JoinSet::new();
+    for n in 0..WORKERS {
+        let mut connection = db.as_role("symphony_operator").await;
+        operators.spawn(async move {
+            let act = if n % 2 == 0 { "pause_app" } else { "resume_app" };
+            for _ in 0..25 {
+                let act = format!("SELECT {act}('shop', 'dana', 'r', p_dry_run => false)");
+                run(&mut connection, &act).await.unwrap();
+            }
+        });
+    }
+    operators.join_all().await;
+}

@@ -8,6 +8,7 @@
 //! hear of every failure. Retries beneath it would multiply its attempts and hold its lease longer than it knows.
 
 use std::time::Duration;
+use symphony::FieldError;
 
 use aws_config::default_provider::credentials::DefaultCredentialsChain;
 use aws_config::provider_config::ProviderConfig;
@@ -20,8 +21,6 @@ use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use serde::Deserialize;
 use tokio::sync::OnceCell;
 use url::Url;
-
-use crate::settings::SettingsError;
 
 /// Where AWS is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -47,7 +46,7 @@ impl Aws {
     pub fn new(
         settings: &AwsSettings,
         environment: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, SettingsError> {
+    ) -> Result<Self, FieldError> {
         let region = settings
             .region
             .clone()
@@ -55,12 +54,12 @@ impl Aws {
             .or_else(|| environment("AWS_DEFAULT_REGION"))
             .filter(|region| !region.is_empty())
             .ok_or_else(|| {
-                SettingsError::new("region", "is missing: set it, or AWS_REGION in the environment")
+                FieldError::new("region", "is missing: set it, or AWS_REGION in the environment")
             })?;
         let well_formed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if !region.chars().all(well_formed) {
             let problem = "must be a name such as \"eu-central-1\"";
-            return Err(SettingsError::new("region", problem));
+            return Err(FieldError::new("region", problem));
         }
         let http = aws_smithy_http_client::Builder::new()
             .tls_provider(Provider::Rustls(CryptoMode::Ring))
@@ -132,8 +131,8 @@ fn keys(environment: impl Fn(&str) -> Option<String>) -> Option<Credentials> {
     Some(keys.build())
 }
 
-fn check_endpoint(text: &str, allow_plain_http: bool) -> Result<(), SettingsError> {
-    let refuse = |problem: &str| Err(SettingsError::new("endpoint_url", problem));
+fn check_endpoint(text: &str, allow_plain_http: bool) -> Result<(), FieldError> {
+    let refuse = |problem: &str| Err(FieldError::new("endpoint_url", problem));
     let Ok(url) = Url::parse(text) else {
         return refuse("must be a URL such as \"https://sns.eu-central-1.amazonaws.com\"");
     };

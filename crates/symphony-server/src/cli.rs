@@ -2,6 +2,7 @@
 
 mod acts;
 mod app;
+mod approvals;
 mod bench;
 mod consume;
 mod dead_letters;
@@ -9,26 +10,32 @@ mod destinations;
 mod events;
 mod resolve_as;
 mod restore;
+mod token;
 mod usage;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use symphony::db::Schema;
+use symphony_lab::demo::DemoOptions;
 
 pub use acts::{
-    ActOptions, IncidentLane, Incidents, ItemAct, PauseTarget, SendingAct, SwitchTarget,
+    ActOptions, ApprovedAct, IncidentLane, Incidents, ItemAct, PauseTarget, SendingAct,
+    SwitchTarget,
 };
-pub use app::{App, AppAct, AppExecutions, AppPush, AppSwitch, ExecutionAct, ExecutionState};
-pub use bench::{
-    Bench, BenchEvents, BenchIdle, BenchRun, BenchSql, BenchTriggers, EventWorkload,
-    TriggerWorkload, WorkerWorkload, Workload,
+pub use app::{
+    App, AppAct, AppExecutions, AppMail, AppPush, AppRun, AppSecret, AppTest, ExecutionAct,
+    ExecutionState, Kv, MailAct,
 };
+pub use approvals::{ApprovalList, ApprovalState, Approvals, Decide, RequireApproval};
+pub use bench::Bench;
 pub use consume::{Consume, SourceName};
 pub use dead_letters::{Cursor, Dlq, DlqClose, DlqLane, DlqList, Inquire, Resolve, ResolveAs};
 pub use destinations::{Bus, BusSetup, Rail, RailAct, Reset};
 pub use events::{DEDUP_WINDOW_SECONDS, EnqueueEvent, Redrive, Skip};
 pub use restore::{AcceptServer, Restore};
+pub use token::{Token, TokenCreate, TokenScope};
 
 /// A money-grade transactional outbox for PostgreSQL.
 #[derive(Debug, Parser)]
@@ -65,6 +72,9 @@ pub struct Global {
     /// The configuration [default: symphony.toml]
     #[arg(long, global = true, value_name = "FILE", help_heading = EVERYWHERE)]
     pub config: Option<PathBuf>,
+    /// The schema Symphony lives in [default: symphony]
+    #[arg(long, env = "SYMPHONY_SCHEMA", global = true, hide_env_values = true, value_name = "NAME", help_heading = EVERYWHERE)]
+    pub schema: Option<Schema>,
     /// Print JSON for scripts
     #[arg(long, global = true, help_heading = EVERYWHERE)]
     pub json: bool,
@@ -90,7 +100,7 @@ pub enum Command {
         after_help = "Everything happens on the private PostgreSQL, in a database of its own that is dropped at the end. \
                       Exit code 0 only if the banks' own records and the ledger agree on every payment."
     )]
-    Demo(Demo),
+    Demo(DemoOptions),
     /// Everything in one process on loopback, until Ctrl-C: database, worker, sandbox provider, metrics
     #[command(
         after_help = "Rails of symphony.toml are served too. Without one of that name, rail sandbox is the simulated \
@@ -122,10 +132,16 @@ pub enum Command {
     /// Lanes at a glance
     #[command(after_help = events::STATUS_HELP)]
     Status {
-        /// Refresh every second until Ctrl-C
-        #[arg(long)]
-        watch: bool,
+        /// Again every SECONDS until Ctrl-C: in place at a terminal, block by block in a pipe, with --json a line each
+        #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = clap::value_parser!(u32).range(1..=3_600))]
+        watch: Option<u32>,
     },
+    /// Lanes, rails, buses and workers in full screen, until q
+    #[command(
+        after_help = "Keys: q quits, left and right choose a list, up and down scroll it, ? explains.\n\nWithout a terminal: \
+                      symphony status --watch. Reads what status reads, with the same grant."
+    )]
+    Top,
     /// The life of one payment or one event, outcome by outcome
     #[command(
         after_help = "Examples:\n  symphony show inv-1\n  symphony show 5f0c6f3e-8d1b-4c63-9a0e-2f1d7c3b5a91 --json"
@@ -151,6 +167,13 @@ pub enum Command {
         /// What.
         #[command(subcommand)]
         what: Incidents,
+    },
+    /// Acts that wait for a second person: look at them, approve or reject them
+    #[command(after_help = approvals::HELP)]
+    Approval {
+        /// What.
+        #[command(subcommand)]
+        what: Approvals,
     },
     /// Take a pending item out of the machine's hands
     Park(ItemAct),
@@ -196,6 +219,13 @@ pub enum Command {
         /// What.
         #[command(subcommand)]
         what: App,
+    },
+    /// Access tokens of the HTTP API: make, list and revoke them
+    #[command(after_help = token::HELP)]
+    Token {
+        /// What.
+        #[command(subcommand)]
+        what: Token,
     },
     /// Is everything as declared? Server, schema, privileges, owners, settings, bloat, and whether the data agrees
     Doctor {
@@ -245,21 +275,10 @@ pub enum Command {
     },
 }
 
-/// Options of `demo`.
-#[derive(Debug, Clone, Args)]
-pub struct Demo {
-    /// How many payments the merchants ask for
-    #[arg(long, default_value_t = 2_500, value_parser = clap::value_parser!(u32).range(100..=100_000))]
-    pub payments: u32,
-    /// Over how many seconds
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(4..=600))]
-    pub seconds: u32,
-}
-
 /// Options of `up`.
 #[derive(Debug, Clone, Args)]
 pub struct Up {
-    /// Where to serve /metrics, /healthz and /readyz, or off [default: api.listen of the configuration]
+    /// Where to serve the API, /metrics, /healthz and /readyz, or off [default: api.listen of the configuration]
     #[arg(long, value_name = "ADDR")]
     pub api: Option<String>,
     /// Where the sandbox provider listens, or off
@@ -276,7 +295,7 @@ pub struct Run {
     /// Only these rails of the configuration [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub rails: Vec<String>,
-    /// Where to serve /metrics, /healthz and /readyz, or off [default: api.listen of the configuration]
+    /// Where to serve the API, /metrics, /healthz and /readyz, or off [default: api.listen of the configuration]
     #[arg(long, value_name = "ADDR")]
     pub api: Option<String>,
     /// Also stop when standard input ends: a worker that must not outlive whoever started it

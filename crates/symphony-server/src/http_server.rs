@@ -17,24 +17,22 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
-use axum::http::{Request, Response, StatusCode};
+use axum::http::{HeaderMap, Request, Response, StatusCode};
 use hyper::body::{Frame, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use serde::Deserialize;
+use symphony::trace::TraceParent;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, Sleep, sleep};
+use tokio_rustls::TlsAcceptor;
 
+use crate::bounds::{ACCEPT_PAUSE, REFUSAL_READ_TIME};
 use crate::config::Defects;
-
-/// How long a refused or impossible accept is waited after: out of file descriptors, most likely.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
-/// How long a client that is sent away is given to read why.
-const FAREWELL: Duration = Duration::from_millis(500);
 
 /// `[http_server]`: the bounds of every HTTP listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -85,13 +83,23 @@ pub fn serve(
     router: Router,
     settings: HttpServerSettings,
 ) -> JoinHandle<()> {
-    let server = Arc::new(Server { router, settings, connections: Mutex::default() });
+    serve_with(listener, router, settings, None)
+}
+
+/// The same, with TLS if there is a certificate.
+pub fn serve_with(
+    listener: TcpListener,
+    router: Router,
+    settings: HttpServerSettings,
+    tls: Option<TlsAcceptor>,
+) -> JoinHandle<()> {
+    let server = Arc::new(Server { router, settings, tls, connections: Mutex::default() });
     tokio::spawn(async move {
         let mut number = 0_u64;
         loop {
             if let Ok((stream, _)) = listener.accept().await {
                 number = number.wrapping_add(1);
-                server.take(number, stream);
+                server.accept(number, stream);
             } else {
                 server.close_oldest_at_rest();
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -104,38 +112,49 @@ pub fn serve(
 struct Server {
     router: Router,
     settings: HttpServerSettings,
+    tls: Option<TlsAcceptor>,
     /// By the order of their arrival.
-    connections: Mutex<BTreeMap<u64, Held>>,
+    connections: Mutex<BTreeMap<u64, Connection>>,
 }
 
-struct Held {
+struct Connection {
     /// A request is being answered.
     busy: Arc<AtomicBool>,
     task: AbortHandle,
 }
 
 impl Server {
-    fn take(self: &Arc<Self>, number: u64, stream: TcpStream) {
+    fn accept(self: &Arc<Self>, number: u64, stream: TcpStream) {
         let is_full = {
             let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
             connections.len() >= self.settings.connections_max
         };
         if is_full && !self.close_oldest_at_rest() {
-            tokio::spawn(send_away(stream));
+            tokio::spawn(refuse_connection(stream));
             return;
         }
         let busy = Arc::new(AtomicBool::new(false));
         let (server, state) = (self.clone(), busy.clone());
-        // Held before it runs: it lets itself go at its end.
+        // Inserted before the task runs, because the task removes itself at its end.
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let task = tokio::spawn(async move {
-            let _place = Place { server: server.clone(), number };
-            talk(&server, stream, state).await;
+            let _slot = ConnectionSlot { server: server.clone(), number };
+            // Answers are whole: waiting to fill a packet would only delay them.
+            if stream.set_nodelay(true).is_err() {
+                return;
+            }
+            let Some(tls) = &server.tls else {
+                return serve_connection(&server, stream, state).await;
+            };
+            let limit = Duration::from_millis(server.settings.head_timeout_ms);
+            if let Ok(Ok(stream)) = tokio::time::timeout(limit, tls.accept(stream)).await {
+                serve_connection(&server, stream, state).await;
+            }
         });
-        connections.insert(number, Held { busy, task: task.abort_handle() });
+        connections.insert(number, Connection { busy, task: task.abort_handle() });
     }
 
-    /// Close the connection that came first of those that have nothing to wait for; `false` if all have.
+    /// Close the oldest connection that is not being answered; `false` if all are.
     fn close_oldest_at_rest(&self) -> bool {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let at_rest = connections.iter().find(|(_, held)| !held.busy.load(Ordering::Acquire));
@@ -148,25 +167,25 @@ impl Server {
 }
 
 /// A connection's place, given back however it ends.
-struct Place {
+struct ConnectionSlot {
     server: Arc<Server>,
     number: u64,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let connections = &self.server.connections;
         connections.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
     }
 }
 
-async fn talk(server: &Server, stream: TcpStream, busy: Arc<AtomicBool>) {
+async fn serve_connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+    server: &Server,
+    stream: S,
+    busy: Arc<AtomicBool>,
+) {
     let settings = &server.settings;
-    // Answers are whole: waiting to fill a packet would only delay them.
-    if stream.set_nodelay(true).is_err() {
-        return;
-    }
-    let stream = Patient {
+    let stream = TimedStream {
         stream,
         busy: busy.clone(),
         head_timeout: Duration::from_millis(settings.head_timeout_ms),
@@ -174,7 +193,7 @@ async fn talk(server: &Server, stream: TcpStream, busy: Arc<AtomicBool>) {
         write_timeout: Duration::from_millis(settings.body_timeout_ms),
         writing: None,
     };
-    let answering = Answering {
+    let service = RequestService {
         router: TowerToHyperService::new(server.router.clone()),
         busy,
         body_timeout: Duration::from_millis(settings.body_timeout_ms),
@@ -183,26 +202,27 @@ async fn talk(server: &Server, stream: TcpStream, busy: Arc<AtomicBool>) {
         .timer(TokioTimer::new())
         // The head's own limit is the stream's: this one also runs while nothing has come.
         .header_read_timeout(Duration::from_millis(settings.idle_timeout_ms))
-        .serve_connection(TokioIo::new(stream), answering);
-    // However it ended: the client knows, or has left.
+        .serve_connection(TokioIo::new(stream), service);
+    // An error here is the client's: it has left, or has been answered.
     let _ended = connection.await;
 }
 
-/// Say why and go. What the client has said is read a little longer: closing on unread words would destroy ours.
-async fn send_away(mut stream: TcpStream) {
+/// Answer 503 and close. Unread input is drained first, because closing with unread input resets the connection and
+/// would destroy the answer.
+async fn refuse_connection(mut stream: TcpStream) {
     let answer = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 21\r\n\r\ntoo many connections\n";
-    let farewell = async {
+    let refusal = async {
         stream.write_all(answer).await?;
         stream.shutdown().await?;
-        let mut unheard = [0_u8; 1_024];
-        while stream.read(&mut unheard).await? > 0 {}
+        let mut unread = [0_u8; 1_024];
+        while stream.read(&mut unread).await? > 0 {}
         Ok::<_, io::Error>(())
     };
-    let _closed_anyway = tokio::time::timeout(FAREWELL, farewell).await;
+    let _closed_anyway = tokio::time::timeout(REFUSAL_READ_TIME, refusal).await;
 }
 
-/// The router, which knows of every request how long its body may take, and of every connection whether it waits for us.
-struct Answering {
+/// The router with a time limit on every body; it marks the connection as busy while a request is answered.
+struct RequestService {
     router: TowerToHyperService<Router>,
     busy: Arc<AtomicBool>,
     body_timeout: Duration,
@@ -210,7 +230,7 @@ struct Answering {
 
 type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
-impl Service<Request<Incoming>> for Answering {
+impl Service<Request<Incoming>> for RequestService {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = Answer;
@@ -219,7 +239,7 @@ impl Service<Request<Incoming>> for Answering {
         self.busy.store(true, Ordering::Release);
         let until = Instant::now() + self.body_timeout;
         let request = request.map(|body| {
-            Body::new(InTime { body, until: Box::pin(tokio::time::sleep_until(until)) })
+            Body::new(TimedBody { body, until: Box::pin(tokio::time::sleep_until(until)) })
         });
         let (answer, busy) = (self.router.call(request), self.busy.clone());
         Box::pin(async move {
@@ -230,13 +250,13 @@ impl Service<Request<Incoming>> for Answering {
     }
 }
 
-/// A body that must be whole in time.
-struct InTime {
+/// A body with a time limit.
+struct TimedBody {
     body: Incoming,
     until: Pin<Box<Sleep>>,
 }
 
-impl HttpBody for InTime {
+impl HttpBody for TimedBody {
     type Data = Bytes;
     type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -282,6 +302,12 @@ impl BodyProblem {
     }
 }
 
+/// What caused a request, as it says. What is no trace context is as good as none, as the standard has it.
+pub fn traceparent(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get("traceparent")?.to_str().ok()?;
+    Some(TraceParent::parse(text)?.to_string())
+}
+
 /// The whole body.
 pub async fn read_body(body: Body, bytes_max: usize) -> Result<Bytes, BodyProblem> {
     axum::body::to_bytes(body, bytes_max).await.map_err(|error| {
@@ -300,9 +326,9 @@ pub async fn read_body(body: Body, bytes_max: usize) -> Result<Bytes, BodyProble
     })
 }
 
-/// A stream whose client must go on: with a head that it has begun, and with reading what it is sent.
-struct Patient {
-    stream: TcpStream,
+/// A stream with time limits on a request's head and on a client that does not read its answer.
+struct TimedStream<S> {
+    stream: S,
     busy: Arc<AtomicBool>,
     head_timeout: Duration,
     /// Until when the head that has begun must be there.
@@ -315,7 +341,7 @@ fn timed_out() -> io::Error {
     io::Error::from(io::ErrorKind::TimedOut)
 }
 
-impl AsyncRead for Patient {
+impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -340,7 +366,7 @@ impl AsyncRead for Patient {
     }
 }
 
-impl Patient {
+impl<S> TimedStream<S> {
     /// Count the time in which nothing could be written.
     fn watch<T>(
         &mut self,
@@ -358,7 +384,7 @@ impl Patient {
     }
 }
 
-impl AsyncWrite for Patient {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

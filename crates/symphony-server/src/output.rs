@@ -1,7 +1,7 @@
 //! Tables for people, JSON for scripts, one clear line for errors.
 //!
-//! Everything stored is text of others. Cells of a [`table`], a [`Failure`] and every line of the log are escaped where they
-//! are printed; whoever puts stored text into a sentence of his own escapes it with [`plain`].
+//! Stored text is untrusted. Cells of a [`table`], a [`Failure`] and every line of the log are escaped where they are
+//! printed; stored text in any other sentence is escaped with [`plain`] by the caller.
 //!
 //! - [`table`] with columns `"name"`, [`whole`], [`short`], [`number`], [`states`], [`command`]: fits the terminal.
 //! - [`hanging`]: a sentence after its lead.
@@ -19,14 +19,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Serialize;
 use serde_json::Value;
 use symphony::db::DbError;
+use symphony::db::Schema;
 use symphony::db::migrate::MigrateError;
 
-pub use table::{Column, command, hanging, number, short, states, table, table_of, whole};
-pub use terminal::{Tone, columns_of, has_colours, state, toned, width};
-pub use text::{plain, plain_json};
+pub use table::{
+    Column, command, copyable, hanging, id, number, short, states, table, table_of, whole,
+};
+pub use terminal::{Tone, has_colours, state, toned, width};
+pub use text::{is_hidden, plain, plain_json};
 
-use crate::config::{Defect, Defects};
-use crate::private_postgres::PrivatePostgresError;
+use crate::config::{ConfigDefect, Defects};
+use symphony_lab::LabError;
+use symphony_lab::private_postgres::PrivatePostgresError;
+
+/// The page of an error code. A code of one lane alone is filed under that lane.
+pub fn page_of(code: &str) -> String {
+    let folder = match code {
+        "P7009" => "payments",
+        "P7011" | "P7012" => "triggers",
+        _ => "shared",
+    };
+    format!("docs/errors/{folder}/{code}.md")
+}
 
 /// Why a command failed: one line, and the code whose page explains more.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +49,7 @@ pub struct Failure {
     message: String,
     code: Option<String>,
     /// What is wrong with the configuration, if that is why: one line of the message each.
-    defects: Vec<Defect>,
+    defects: Vec<ConfigDefect>,
     fix: Option<String>,
 }
 
@@ -88,14 +102,14 @@ impl Failure {
             eprintln!("{}", plain_json(&line.to_string()));
             return;
         }
-        // One line says all, unless an answer has said it already.
+        // The database is named once, in the error unless the answer has named it.
         let asked = match asked {
             Some(asked) if TO_SAY.swap(false, Ordering::Relaxed) => format!(" ({})", asked.text()),
             _ => String::new(),
         };
         let fix = self.fix.as_ref().map(|fix| format!("; see {fix}")).unwrap_or_default();
-        let page = self.code.as_ref().map(|code| format!(" [{code}: docs/errors/{code}.md]"));
-        // A line for each defect. No other message has lines: a line break in one is somebody else's.
+        let page = self.code.as_ref().map(|code| format!(" [{code}: {}]", page_of(code)));
+        // One line for each defect of a configuration. In any other message a line break is stored text, and escaped.
         let mut lines: Vec<String> = match self.defects.as_slice() {
             [] => vec![message.clone()],
             defects => defects.iter().map(ToString::to_string).collect(),
@@ -144,6 +158,27 @@ impl From<MigrateError> for Failure {
     }
 }
 
+/// What the lab borrows may fail too.
+impl From<Failure> for LabError {
+    fn from(failure: Failure) -> Self {
+        let error = Self::new(failure.to_string());
+        match failure.code() {
+            Some(code) => error.with_code(code),
+            None => error,
+        }
+    }
+}
+
+impl From<LabError> for Failure {
+    fn from(error: LabError) -> Self {
+        let failure = Self::new(error.to_string());
+        match error.code() {
+            Some(code) => failure.with_code(code),
+            None => failure,
+        }
+    }
+}
+
 impl From<PrivatePostgresError> for Failure {
     fn from(error: PrivatePostgresError) -> Self {
         Self::new(error.to_string())
@@ -168,30 +203,40 @@ pub fn length(seconds: i64) -> String {
 
 /// The database this process asks: one for its whole life.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct AskedDatabase {
     /// Its host, or the folder of its socket.
     pub host: String,
     /// Its port.
     pub port: u16,
     /// The database's name there.
     pub name: String,
-    /// Who we are to it.
+    /// The schema of the installation.
+    pub schema: Schema,
+    /// The login.
     pub login: String,
     /// It is the private one.
     pub private: bool,
 }
 
-static ASKED: OnceLock<Asked> = OnceLock::new();
-/// Nobody has been told yet which database it is.
+static ASKED: OnceLock<AskedDatabase> = OnceLock::new();
+/// The database has not been printed yet.
 static TO_SAY: AtomicBool = AtomicBool::new(false);
 static LANES: OnceLock<Vec<(String, bool)>> = OnceLock::new();
 
-impl Asked {
+impl AskedDatabase {
     /// For people. Never the password.
     pub fn text(&self) -> String {
         let private = if self.private { "the private " } else { "" };
         let (name, login) = (plain(&self.name), plain(&self.login));
-        format!("{private}database {name} on {}:{} as {login}", plain(&self.host), self.port)
+        let schema = match &self.schema {
+            schema if *schema == Schema::default() => String::new(),
+            schema => format!("schema {schema} of "),
+        };
+        format!(
+            "{schema}{private}database {name} on {}:{} as {login}",
+            plain(&self.host),
+            self.port
+        )
     }
 
     /// For scripts.
@@ -200,7 +245,7 @@ impl Asked {
         let lanes: serde_json::Map<String, Value> =
             states.map(|(lane, paused)| (lane.clone(), Value::from(state_of(*paused)))).collect();
         serde_json::json!({
-            "host": self.host, "port": self.port, "name": self.name, "login": self.login, "private": self.private,
+            "host": self.host, "port": self.port, "name": self.name, "schema": self.schema.name(), "login": self.login, "private": self.private,
             "lanes": lanes,
         })
     }
@@ -211,7 +256,7 @@ fn state_of(paused: bool) -> &'static str {
 }
 
 /// Which database it is, once that is known.
-pub fn set_asked(asked: Asked) {
+pub fn set_asked(asked: AskedDatabase) {
     drop(ASKED.set(asked));
     TO_SAY.store(true, Ordering::Relaxed);
 }
@@ -222,12 +267,11 @@ pub fn set_lanes(lanes: &[(String, bool)]) {
 }
 
 /// The database asked, if one was.
-pub fn asked() -> Option<&'static Asked> {
+pub fn asked() -> Option<&'static AskedDatabase> {
     ASKED.get()
 }
 
-/// Tell a person which database answers, once and beside the answer: on standard error, so that a pipe gets the answer
-/// alone.
+/// Print once which database answers, on standard error, so that a pipe gets the answer alone.
 fn say_asked() {
     let Some(asked) = ASKED.get().filter(|_| TO_SAY.swap(false, Ordering::Relaxed)) else { return };
     match LANES.get() {

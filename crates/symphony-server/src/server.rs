@@ -1,16 +1,16 @@
-//! Which PostgreSQL a command talks to: decided here for all of them, and said aloud.
+//! Which PostgreSQL a command talks to: decided here for all commands, and printed.
 
 use std::str::FromStr as _;
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection};
 use symphony::db::migrate::{self, State};
-use symphony::db::{Database, Pooler, Role, RoleSource, connect, find_writable};
+use symphony::db::{Database, Pooler, Role, RoleSource, Schema, connect, find_writable};
 
 use crate::cli::Global;
 use crate::config::{Config, DatabaseSection};
-use crate::output::{self, Asked, Failure};
-use crate::private_postgres::{PrivatePostgres, Settings};
+use crate::output::{self, AskedDatabase, Failure};
+use symphony_lab::private_postgres::{PrivatePostgres, Settings};
 
 mod hosts;
 
@@ -25,6 +25,7 @@ pub struct Server {
     hosts: Vec<PgConnectOptions>,
     private: Option<PrivatePostgres>,
     pooler: Pooler,
+    schema: Schema,
 }
 
 impl Server {
@@ -72,8 +73,9 @@ impl Server {
             [only] => only.clone(),
             several => find_writable(several).await?,
         };
+        let schema = Self::schema_of(global, config.as_ref().ok())?;
         let pooler = config.map_or(Pooler::Detect, |config| config.database.pooler.into());
-        let server = Self { options, hosts, private: None, pooler };
+        let server = Self { options, hosts, private: None, pooler, schema };
         output::set_asked(server.asked());
         Ok(Some(server))
     }
@@ -87,8 +89,14 @@ impl Server {
         };
         let private = PrivatePostgres::start(&settings).await?;
         let options = private.connect_options().application_name("symphony");
-        let server =
-            Self { options, hosts: Vec::new(), private: Some(private), pooler: Pooler::None };
+        let schema = Self::schema_of(global, Config::load(global.config.as_deref()).ok().as_ref())?;
+        let server = Self {
+            options,
+            hosts: Vec::new(),
+            private: Some(private),
+            pooler: Pooler::None,
+            schema,
+        };
         match server.ensure_database(PRIVATE_DATABASE).await {
             Ok(()) => {
                 Ok(Self { options: server.options.clone().database(PRIVATE_DATABASE), ..server })
@@ -97,6 +105,18 @@ impl Server {
                 server.close().await?;
                 Err(failure)
             }
+        }
+    }
+
+    /// The schema that was named: by the flag or the environment, else by the file.
+    pub fn schema_of(global: &Global, config: Option<&Config>) -> Result<Schema, Failure> {
+        match (&global.schema, config) {
+            (Some(schema), _) => Ok(schema.clone()),
+            (None, Some(config)) => config
+                .database
+                .schema()
+                .map_err(|error| Failure::new(error.within("database").to_string())),
+            (None, None) => Ok(Schema::default()),
         }
     }
 
@@ -120,6 +140,11 @@ impl Server {
     /// How to connect.
     pub fn options(&self) -> &PgConnectOptions {
         &self.options
+    }
+
+    /// The schema everything is installed in.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
     }
 
     /// The private server, if it is that.
@@ -157,7 +182,7 @@ impl Server {
         let roles =
             if section.login_has_role { RoleSource::Login } else { RoleSource::EachTransaction };
         let database = self.database_with(section.connections_max, roles).await?;
-        self.look(async |c| Ok(migrate::require_declared(c).await?)).await?;
+        self.look(async |c| Ok(migrate::require_declared(c, &self.schema).await?)).await?;
         Ok(database)
     }
 
@@ -167,12 +192,15 @@ impl Server {
         roles: RoleSource,
     ) -> Result<Database, Failure> {
         if self.private.is_some() {
-            let (state, _) = self.look(async |c| Ok(migrate::check(c).await?)).await?;
+            let (state, _) =
+                self.look(async |c| Ok(migrate::check(c, &self.schema).await?)).await?;
             if matches!(state, State::NotInstalled | State::CodeDiffers) {
-                migrate::migrate(&self.options, migrate::Options::default()).await?;
+                let options =
+                    migrate::Options { schema: self.schema.clone(), ..migrate::Options::default() };
+                migrate::migrate(&self.options, options).await?;
             }
         }
-        self.look(async |c| Ok(migrate::require_known(c).await?)).await?;
+        self.look(async |c| Ok(migrate::require_known(c, &self.schema).await?)).await?;
         let connected = if self.hosts.len() > 1 {
             let hosts = self.hosts.clone();
             Database::connect_to_any(self.pooler, hosts, connections_max, roles).await
@@ -180,7 +208,7 @@ impl Server {
             let options = self.options.clone();
             Database::connect_through(self.pooler, options, connections_max, roles).await
         };
-        Ok(connected?)
+        Ok(connected?.in_schema(self.schema.clone()))
     }
 
     /// The database layer for a command that does one thing; its answer will say which of the lanes are paused.
@@ -191,15 +219,16 @@ impl Server {
     }
 
     /// Host and database, without the password.
-    pub fn asked(&self) -> Asked {
+    pub fn asked(&self) -> AskedDatabase {
         let host = self.options.get_host();
-        Asked {
+        AskedDatabase {
             host: match self.options.get_socket() {
                 Some(socket) => socket.display().to_string(),
                 None => host.to_owned(),
             },
             port: self.options.get_port(),
             name: self.options.get_database().unwrap_or(self.options.get_username()).to_owned(),
+            schema: self.schema.clone(),
             login: self.options.get_username().to_owned(),
             private: self.private.is_some(),
         }
@@ -216,7 +245,7 @@ impl Server {
         if !exists {
             let sql = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
             match sqlx::raw_sql(sql).execute(&mut connection).await {
-                // Another process was faster.
+                // Another process has created it meanwhile.
                 Err(sqlx::Error::Database(error))
                     if matches!(error.code().as_deref(), Some("42P04" | "23505")) => {}
                 other => {
@@ -228,7 +257,7 @@ impl Server {
         Ok(())
     }
 
-    /// Leave it; the last to leave stops the private one.
+    /// Disconnect; the last process that uses the private server stops it.
     pub async fn close(self) -> Result<(), Failure> {
         if let Some(private) = self.private {
             private.stop().await?;

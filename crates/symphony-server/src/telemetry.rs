@@ -16,7 +16,7 @@ use crate::config::{LogFormat, LogLevel, LogSection};
 use crate::output::{plain, plain_json};
 
 /// Every field that may be logged. None of them holds anything of a payload.
-pub const ALLOWED_FIELDS: [&str; 35] = [
+pub const ALLOWED_FIELDS: [&str; 37] = [
     "message",
     "address",
     "bus",
@@ -49,6 +49,8 @@ pub const ALLOWED_FIELDS: [&str; 35] = [
     "rail_code",
     "rails",
     "result",
+    "seconds",
+    "trace_id",
     "tries",
     "version",
     "worker_id",
@@ -73,7 +75,7 @@ pub fn start(settings: &LogSection) {
 /// For commands that keep no log: only whom they wait for, as a line for the person who waits as well.
 pub fn start_for_people() {
     if tracing_subscriber::registry()
-        .with(Waiting.with_filter(LevelFilter::WARN))
+        .with(ConnectionNotices.with_filter(LevelFilter::WARN))
         .try_init()
         .is_err()
     {
@@ -81,9 +83,9 @@ pub fn start_for_people() {
     }
 }
 
-struct Waiting;
+struct ConnectionNotices;
 
-impl<S: Subscriber> Layer<S> for Waiting {
+impl<S: Subscriber> Layer<S> for ConnectionNotices {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         if event.metadata().target() != symphony::db::CONNECTION_LOG_TARGET {
             return;

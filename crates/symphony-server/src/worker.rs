@@ -2,23 +2,30 @@
 //! `demo`.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future;
 use sqlx::postgres::PgConnectOptions;
 use symphony::db::Database;
-use symphony::engine::{self, Engine, Group, LaneMetrics, Points, Start};
+use symphony::engine::{self, Engine, Group, LaneMetrics, Points, ScriptHealth, Start};
 use symphony::lanes::events::EventLane;
 use symphony::lanes::payments::{PaymentLane, RailSetup, needs_marks};
-use symphony::lanes::triggers::{Replies, Ticker, TriggerLane};
+use symphony::lanes::triggers::{HeldUpOutcomes, Replies, Retention, Ticker, TriggerLane};
+use symphony::trace::Traces;
 use symphony::witness::Witness;
 use symphony_connect::email::SmtpListener;
+use symphony_connect::executors::ScriptExecutor;
 use tokio::task::JoinHandle;
 
 use crate::apps::Apps;
-use crate::apps::adapters::Inbox;
+use crate::apps::adapters::MailInbox;
 use crate::cli::LaneName;
 use crate::config::{Config, EventPlan, TriggerPlan, build_rails};
 use crate::output::Failure;
+
+/// Why a process runs no more scripts.
+const EXHAUSTED: &str = "too many scripts' threads do not come back, as the log says: this process runs no more scripts, and only \
+     a new one ends them";
 
 /// What a process shall work: everything that can be wrong with it is said before anything is started.
 pub struct Plan {
@@ -106,9 +113,10 @@ impl Plan {
         let (payments, events) = (self.metrics_of("payments"), self.metrics_of("events"));
         let triggers = self.metrics_of("triggers");
         let mut workers = Workers::default();
+        let traces = workers.start_traces(config, self.metrics())?;
         let payments_worker = engine::new_worker_id(&host);
         let mut witness = Witness::open(
-            database.executor(),
+            database.worker(),
             payments_worker.clone(),
             config.database.witness_folder().as_deref(),
         )
@@ -120,7 +128,8 @@ impl Plan {
         workers.witness = Some(tokio::spawn(witness.run()));
         if let Some(rails) = self.rails {
             name_endpoints(database, &rails).await?;
-            let lane = PaymentLane::new(database.executor(), payments_worker, rails);
+            let lane = PaymentLane::new(database.worker(), payments_worker, rails)
+                .with_traces(traces.clone());
             let start = Start {
                 lane,
                 database: database.clone(),
@@ -133,9 +142,10 @@ impl Plan {
         }
         if let Some(plan) = self.events {
             let worker_id = engine::new_worker_id(&host);
-            let executor = database.executor();
+            let executor = database.worker();
             let lane = EventLane::new(executor, worker_id, plan.buses, plan.routes, plan.settings)
-                .map_err(|error| Failure::new(error.to_string()))?;
+                .map_err(|error| Failure::new(error.to_string()))?
+                .with_traces(traces.clone());
             let start = Start {
                 lane,
                 database: database.clone(),
@@ -147,46 +157,85 @@ impl Plan {
             workers.engines.push(Engine::start(start).map_err(|error| contradiction(&error))?);
         }
         if let Some(plan) = self.triggers {
-            let executors = plan.executors(database)?;
+            let (executors, scripts) = plan.executors(database)?;
             let replies = Replies::default();
-            // Before the first claim: a port that is taken must not cost anybody a lease.
+            let worker_id = engine::new_worker_id(&host);
+            let mut lane = TriggerLane::new(
+                database.worker(),
+                worker_id,
+                executors,
+                plan.settings,
+                replies.clone(),
+            )
+            .with_traces(traces);
+            let health = Arc::new(Health {
+                scripts,
+                held_up: lane.held_up_outcomes(),
+                has_ended: AtomicBool::new(false),
+            });
+            // Set once: a plan is started once.
+            let _set_once = triggers.scripts.set(health.clone());
+            workers.health = Some(health);
+            // Before the first claim, so that a port in use does not leave leases behind.
             if config.triggers.http_listen != "off" {
                 let http_listen = &config.triggers.http_listen;
+                let leased = lane.leased_requests(config.worker.engine().lease);
                 workers.apps = Some(
                     Apps::start(
                         http_listen,
                         database.clone(),
                         listen.clone(),
-                        replies.clone(),
-                        config.http_server,
+                        replies,
+                        Some(leased),
+                        config.triggers.serving(config.http_server),
                     )
                     .await?,
                 );
             }
             workers.mail = listen_for_mail(config, database).await?;
-            workers.ticker = Some(tokio::spawn(Ticker::new(database.executor()).run()));
-            let worker_id = engine::new_worker_id(&host);
+            workers.ticker = Some(tokio::spawn(Ticker::new(database.worker()).run()));
+            let retention = Retention::new(
+                database.worker(),
+                Arc::clone(&triggers),
+                config.triggers.executions_days,
+                config.triggers.logs_days,
+            );
+            workers.retention = Some(tokio::spawn(retention.run()));
             let start = Start {
-                lane: TriggerLane::new(
-                    database.executor(),
-                    worker_id,
-                    executors,
-                    plan.settings,
-                    replies,
-                ),
+                lane,
                 database: database.clone(),
                 listen,
                 settings: config.worker.engine(),
                 metrics: triggers,
                 points,
             };
-            workers.engines.push(Engine::start(start).map_err(|error| contradiction(&error))?);
+            workers.triggers = Some(Engine::start(start).map_err(|error| contradiction(&error))?);
         }
         Ok(workers)
     }
 }
 
-fn contradiction(contradiction: &engine::Contradiction) -> Failure {
+/// Stop what runs and serves apps.
+async fn stop_triggers(
+    engine: Option<Engine>,
+    apps: Option<Apps>,
+    mail: Option<SmtpListener>,
+) -> u64 {
+    if let Some(mail) = mail {
+        mail.stop().await;
+    }
+    let held = match engine {
+        Some(engine) => engine.stop().await,
+        None => 0,
+    };
+    // Last, so that a client that waits may still get its answer.
+    if let Some(apps) = apps {
+        apps.stop();
+    }
+    held
+}
+
+fn contradiction(contradiction: &symphony::FieldError) -> Failure {
     Failure::new(contradiction.to_string())
 }
 
@@ -201,7 +250,7 @@ async fn listen_for_mail(
     // Checked when the plan was made.
     let address =
         email.listen.parse().map_err(|_| Failure::new("triggers.email.listen is wrong"))?;
-    let inbox = Arc::new(Inbox(database.ingest()));
+    let inbox = Arc::new(MailInbox::new(database, email.authserv_id.clone(), email.rates()));
     let listener = SmtpListener::bind(address, email.listener.clone(), inbox).await;
     Ok(Some(listener.map_err(|error| Failure::new(format!("triggers.email.listen: {error}")))?))
 }
@@ -209,38 +258,136 @@ async fn listen_for_mail(
 /// The engines of one process, and what serves its apps.
 #[derive(Default)]
 pub struct Workers {
+    /// Of payments and events.
     engines: Vec<Engine>,
+    triggers: Option<Engine>,
     apps: Option<Apps>,
     mail: Option<SmtpListener>,
     ticker: Option<JoinHandle<()>>,
+    retention: Option<JoinHandle<()>>,
     witness: Option<JoinHandle<()>>,
+    #[cfg(feature = "otlp")]
+    exporter: Option<crate::traces::Exporter>,
+    health: Option<Arc<Health>>,
+    /// The trigger lane while it ends by itself; answers how much it still held.
+    ended_triggers: Option<JoinHandle<u64>>,
+}
+
+/// How this process's scripts are.
+#[derive(Debug)]
+struct Health {
+    scripts: Arc<ScriptExecutor>,
+    held_up: HeldUpOutcomes,
+    has_ended: AtomicBool,
+}
+
+impl ScriptHealth for Health {
+    fn overdue(&self) -> usize {
+        self.scripts.overdue()
+    }
+
+    fn stuck(&self) -> usize {
+        self.scripts.stuck()
+    }
+
+    fn held_up(&self) -> usize {
+        self.held_up.count()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
+    }
 }
 
 impl Workers {
-    /// Who works, lane by lane.
-    pub fn ids(&self) -> String {
-        self.engines.iter().map(Engine::worker_id).collect::<Vec<_>>().join(",")
+    /// Begin to export spans, if that is configured.
+    #[cfg(feature = "otlp")]
+    fn start_traces(
+        &mut self,
+        config: &Config,
+        lanes: Vec<(&'static str, Arc<LaneMetrics>)>,
+    ) -> Result<Traces, Failure> {
+        self.exporter = crate::traces::Exporter::start(&config.traces, lanes)?;
+        Ok(self.exporter.as_ref().map(crate::traces::Exporter::traces).unwrap_or_default())
     }
 
-    /// Wait until any engine has ended by itself; answers why, if there is more to say than that a task died.
-    pub async fn broken(&self) -> Option<String> {
-        future::select_all(self.engines.iter().map(|engine| Box::pin(engine.broken()))).await.0
+    /// Nobody collects: the configuration was refused if it says so.
+    #[cfg(not(feature = "otlp"))]
+    #[allow(clippy::unused_self, clippy::unnecessary_wraps, clippy::needless_pass_by_value)] // as with the feature
+    fn start_traces(
+        &mut self,
+        _config: &Config,
+        _lanes: Vec<(&'static str, Arc<LaneMetrics>)>,
+    ) -> Result<Traces, Failure> {
+        Ok(Traces::default())
+    }
+
+    /// The worker ids, by lane.
+    pub fn ids(&self) -> String {
+        let engines = self.engines.iter().chain(&self.triggers);
+        engines.map(Engine::worker_id).collect::<Vec<_>>().join(",")
+    }
+
+    /// Wait until any engine has ended by itself, or this process cannot go on; answers why, if there is more to say than
+    /// that a task died. Where scripts have stuck too many threads, the trigger lane ends, and this process only if it has
+    /// no other lane.
+    pub async fn broken(&mut self) -> Option<String> {
+        loop {
+            let engines = self.engines.iter().chain(&self.triggers);
+            let engines = future::select_all(engines.map(|engine| Box::pin(engine.broken())));
+            let exhausted = async {
+                match (&self.health, &self.triggers) {
+                    (Some(health), Some(_)) => health.scripts.exhausted().await,
+                    _ => future::pending().await,
+                }
+            };
+            tokio::select! {
+                (why, ..) = engines => return why,
+                () = exhausted => {}
+            }
+            if self.engines.is_empty() {
+                return Some(EXHAUSTED.to_owned());
+            }
+            self.end_triggers();
+        }
+    }
+
+    /// Its threads go on at the lowest priority, and nothing but a new process ends them; the other lanes need none.
+    fn end_triggers(&mut self) {
+        tracing::error!(
+            lane = "triggers",
+            event = "SCRIPTS_ENDED",
+            "{EXHAUSTED}; its other lanes go on"
+        );
+        if let Some(health) = &self.health {
+            health.has_ended.store(true, Ordering::Release);
+        }
+        if let Some(ticker) = self.ticker.take() {
+            ticker.abort();
+        }
+        let (engine, apps, mail) = (self.triggers.take(), self.apps.take(), self.mail.take());
+        self.ended_triggers = Some(tokio::spawn(stop_triggers(engine, apps, mail)));
     }
 
     /// Stop all of them; answers how much was still held at the end.
     pub async fn stop(self) -> u64 {
-        for task in [&self.ticker, &self.witness].into_iter().flatten() {
+        for task in [&self.ticker, &self.retention, &self.witness].into_iter().flatten() {
             task.abort();
         }
-        if let Some(mail) = self.mail {
-            mail.stop().await;
+        let engines = future::join_all(self.engines.into_iter().map(Engine::stop));
+        let triggers = stop_triggers(self.triggers, self.apps, self.mail);
+        let ended = async {
+            match self.ended_triggers {
+                Some(ending) => ending.await.unwrap_or(0),
+                None => 0,
+            }
+        };
+        let (held, of_triggers, of_ended) = tokio::join!(engines, triggers, ended);
+        #[cfg(feature = "otlp")]
+        if let Some(exporter) = self.exporter {
+            exporter.stop().await;
         }
-        let held = future::join_all(self.engines.into_iter().map(Engine::stop)).await;
-        // Last: whoever waits for an answer may still get it.
-        if let Some(apps) = self.apps {
-            apps.stop();
-        }
-        held.into_iter().sum()
+        held.into_iter().sum::<u64>() + of_triggers + of_ended
     }
 
     /// Where apps are served.
@@ -256,7 +403,7 @@ impl Workers {
 
 /// Write down what the rails' names stand for, and say what may have been sent elsewhere under the same names.
 async fn name_endpoints(database: &Database, rails: &[RailSetup]) -> Result<(), Failure> {
-    let executor = database.executor();
+    let executor = database.worker();
     for setup in rails {
         let present = &setup.rail.terms().endpoint;
         let earlier = setup.previous.iter().map(|rail| &rail.terms().endpoint);
@@ -294,7 +441,7 @@ async fn name_endpoints(database: &Database, rails: &[RailSetup]) -> Result<(), 
 
 /// What the database does with a lost worker's items depends on whether sends are marked: both sides must agree.
 pub async fn refuse_unmarked(database: &Database, rails: &[RailSetup]) -> Result<(), Failure> {
-    let marking = database.executor().rails_that_mark_sending().await?;
+    let marking = database.worker().rails_that_mark_sending().await?;
     for setup in rails {
         let needs = needs_marks(setup.rail.terms());
         let name = &setup.name;

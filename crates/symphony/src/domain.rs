@@ -7,12 +7,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
+use crate::FieldError;
+use crate::json::{self, JsonProblem, Kind};
+
 /// Bounds that the database enforces; repeated here so that callers can size their batches.
 pub mod limits {
     /// The most items one enqueue, claim or completion may carry.
     pub const BATCH_ITEMS_MAX: usize = 4096;
     /// Into how many buckets the keys of events fall.
     pub const BUCKETS: usize = 256;
+    /// The longest name of a destination; the ledger cuts it off there.
+    pub const DESTINATION_CHARACTERS_MAX: usize = 255;
+    /// The most topics one registration may carry.
+    pub const TOPICS_MAX: usize = 1000;
     /// The longest lease between two renewals.
     pub const LEASE_SECONDS_MAX: i32 = 3600;
     /// The largest payload, as PostgreSQL prints it.
@@ -64,69 +71,32 @@ uuid_newtype! {
 #[derive(Debug, Clone)]
 pub struct Payload(Box<RawValue>);
 
-/// Why a text is no payload. Never contains any of it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PayloadError {
-    /// Not JSON at all.
-    #[error("payload is not valid JSON (line {line}, column {column})")]
-    NotJson {
-        /// Where reading stopped.
-        line: usize,
-        /// Where reading stopped.
-        column: usize,
-    },
-    /// JSON, but a list, a string, a number, ...
-    #[error(
-        "payload must be a JSON object, such as {{\"amount\": {{\"value\": \"10.00\", \"currency\": \"EUR\"}}}}"
-    )]
-    NotAnObject,
-    /// The same key twice in one object.
-    #[error(
-        "payload repeats a key inside one object (line {line}, column {column}): readers would disagree on its value"
-    )]
-    RepeatedKey {
-        /// Where the second one ends.
-        line: usize,
-        /// Where the second one ends.
-        column: usize,
-    },
-    /// PostgreSQL cannot store it.
-    #[error("payload contains the character \\u0000, which PostgreSQL cannot store")]
-    NulCharacter,
-    /// Over the limit.
-    #[error("payload has {bytes} bytes: at most 1 MiB is allowed")]
-    TooLarge {
-        /// Its size.
-        bytes: usize,
-    },
-}
-
 impl Payload {
     /// Check and keep a JSON text.
-    pub fn parse(text: &str) -> Result<Self, PayloadError> {
+    ///
+    /// # Errors
+    /// It is no JSON object, is too large, or has something in it that readers would read differently or PostgreSQL cannot
+    /// store.
+    pub fn parse(text: &str) -> Result<Self, FieldError> {
+        let refuse = |problem: String| FieldError::new("payload", problem);
         if text.len() > limits::PAYLOAD_BYTES_MAX {
-            return Err(PayloadError::TooLarge { bytes: text.len() });
+            return Err(refuse(format!("has {} bytes: at most 1 MiB is allowed", text.len())));
         }
-        let raw: Box<RawValue> = serde_json::from_str(text)
-            .map_err(|e| PayloadError::NotJson { line: e.line(), column: e.column() })?;
-        if !raw.get().starts_with('{') {
-            return Err(PayloadError::NotAnObject);
+        let payload = json::check(text, json::Rules::default()).map_err(|error| {
+            let at = format!("(line {}, column {})", error.line, error.column);
+            match &error.problem {
+                JsonProblem::Syntax(_) => refuse(format!("is not valid JSON {at}")),
+                problem if error.path.is_empty() => refuse(format!("{problem} {at}")),
+                problem => {
+                    FieldError::new(&error.path, format!("{problem} {at}")).within("payload")
+                }
+            }
+        })?;
+        if Kind::of(payload) != Kind::Object {
+            let example = r#"{"amount": {"value": "10.00", "currency": "EUR"}}"#;
+            return Err(refuse(format!("must be a JSON object, such as {example}")));
         }
-        let mut seen = json::Seen::default();
-        let mut reader = serde_json::Deserializer::from_str(raw.get());
-        if let Err(error) = serde::de::DeserializeSeed::deserialize(&mut seen, &mut reader) {
-            // The only error this walk raises itself; everything else is the reader's.
-            let (line, column) = (error.line(), error.column());
-            return Err(if error.to_string().starts_with(json::REPEATED_KEY) {
-                PayloadError::RepeatedKey { line, column }
-            } else {
-                PayloadError::NotJson { line, column }
-            });
-        }
-        if seen.nul_character {
-            return Err(PayloadError::NulCharacter);
-        }
-        Ok(Self(raw))
+        Ok(Self(payload.to_owned()))
     }
 
     /// The text as it was given.
@@ -139,70 +109,7 @@ impl Payload {
     }
 }
 
-/// Walks a JSON text once, looking for what [`Payload`] refuses. Values are not kept.
-mod json {
-    use std::collections::HashSet;
-    use std::fmt;
-
-    use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-
-    pub(super) const REPEATED_KEY: &str = "repeated key";
-
-    #[derive(Default)]
-    pub(super) struct Seen {
-        pub(super) nul_character: bool,
-    }
-
-    impl<'de> DeserializeSeed<'de> for &mut Seen {
-        type Value = ();
-        fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-            deserializer.deserialize_any(self)
-        }
-    }
-
-    impl<'de> Visitor<'de> for &mut Seen {
-        type Value = ();
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("JSON")
-        }
-        fn visit_bool<E: Error>(self, _: bool) -> Result<(), E> {
-            Ok(())
-        }
-        fn visit_i64<E: Error>(self, _: i64) -> Result<(), E> {
-            Ok(())
-        }
-        fn visit_u64<E: Error>(self, _: u64) -> Result<(), E> {
-            Ok(())
-        }
-        fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
-            Ok(())
-        }
-        fn visit_unit<E: Error>(self) -> Result<(), E> {
-            Ok(())
-        }
-        fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
-            self.nul_character |= text.contains('\0');
-            Ok(())
-        }
-        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-            while items.next_element_seed(&mut *self)?.is_some() {}
-            Ok(())
-        }
-        fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
-            let mut keys = HashSet::new();
-            while let Some(key) = entries.next_key::<String>()? {
-                self.nul_character |= key.contains('\0');
-                if !keys.insert(key) {
-                    return Err(A::Error::custom(REPEATED_KEY));
-                }
-                entries.next_value_seed(&mut *self)?;
-            }
-            Ok(())
-        }
-    }
-}
-
-/// One payment asked for.
+/// One payment asked for. [`PaymentRequest::new`] has what every one needs.
 #[derive(Debug, Clone)]
 pub struct PaymentRequest {
     /// The business instruction it carries out.
@@ -217,6 +124,49 @@ pub struct PaymentRequest {
     pub payload: Payload,
     /// W3C trace context, carried along.
     pub traceparent: Option<String>,
+}
+
+impl PaymentRequest {
+    /// A payment that carries out `instruction_id`, in the stream of `participant_id`, over `rail_type`. Its idempotency key
+    /// is the instruction: asked for again, it is paid once.
+    ///
+    /// ```
+    /// use symphony::domain::{Payload, PaymentRequest};
+    ///
+    /// let payload = Payload::parse(r#"{"amount": {"value": "10.00", "currency": "EUR"}}"#)?;
+    /// let request = PaymentRequest::new("invoice-17", "acme", "sepa", payload)
+    ///     .idempotency_key("invoice-17/first-half");
+    /// assert_eq!(request.rail_type, "sepa");
+    /// # Ok::<(), symphony::FieldError>(())
+    /// ```
+    pub fn new(
+        instruction_id: impl Into<String>,
+        participant_id: impl Into<String>,
+        rail_type: impl Into<String>,
+        payload: Payload,
+    ) -> Self {
+        let instruction_id = instruction_id.into();
+        Self {
+            idempotency_key: instruction_id.clone(),
+            instruction_id,
+            participant_id: participant_id.into(),
+            rail_type: rail_type.into(),
+            payload,
+            traceparent: None,
+        }
+    }
+
+    /// Another key than the instruction: where one instruction is carried out by several payments.
+    #[must_use]
+    pub fn idempotency_key(self, key: impl Into<String>) -> Self {
+        Self { idempotency_key: key.into(), ..self }
+    }
+
+    /// W3C trace context, carried along.
+    #[must_use]
+    pub fn traceparent(self, traceparent: impl Into<String>) -> Self {
+        Self { traceparent: Some(traceparent.into()), ..self }
+    }
 }
 
 /// How a ledger row ended.
@@ -250,6 +200,7 @@ pub enum Outcome {
     Failed,
 }
 
+#[cfg(feature = "worker")]
 impl Outcome {
     pub(crate) fn state(self) -> &'static str {
         match self {
@@ -274,15 +225,24 @@ pub enum Resolution {
     Retry,
 }
 
-/// Who acts on items, why, and who approved it.
+impl Resolution {
+    /// The word for it in SQL, and the reference that proves it.
+    pub fn words(&self) -> (&'static str, Option<&str>) {
+        match self {
+            Self::Dispatched { rail_reference } => ("DISPATCHED", Some(rail_reference)),
+            Self::Failed => ("FAILED", None),
+            Self::Retry => ("RETRY", None),
+        }
+    }
+}
+
+/// Who acts on items, and why.
 #[derive(Debug, Clone)]
 pub struct Act {
     /// The person acting.
     pub actor: String,
     /// Why.
     pub reason: String,
-    /// The second person, where approval is required.
-    pub approver: Option<String>,
     /// Answer what would change, and change nothing.
     pub dry_run: bool,
     /// Act although the rail never said what became of an earlier try; the reason says how the person knows.
@@ -293,11 +253,19 @@ pub struct Act {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Switch {
     /// The whole payment lane.
-    Lane,
+    Payments,
     /// One rail.
     Rail(String),
     /// One participant.
     Participant(String),
+    /// The whole event lane.
+    Events,
+    /// One topic of a bus, as `bus/topic`.
+    Topic(String),
+    /// The whole trigger lane.
+    Triggers,
+    /// One app.
+    App(String),
 }
 
 #[cfg(test)]
@@ -319,10 +287,15 @@ mod tests {
             ("{", "not valid JSON"),
             ("[1]", "must be a JSON object"),
             ("\"{}\"", "must be a JSON object"),
-            (r#"{"a": 1, "a": 2}"#, "repeats a key"),
-            (r#"{"b": [{"a": 1, "a": 2}]}"#, "repeats a key"),
-            (r#"{"a": "x\u0000y"}"#, "u0000"),
-            (r#"{"a\u0000": 1}"#, "u0000"),
+            ("\n{\n\"a\": 1x}", "payload is not valid JSON (line 3, column 7)"),
+            ("{\n\"a\": 1, \"a\": 2}", "payload.a is there twice"),
+            ("{\n\"a\": 1, \"a\": 2}", "(line 2, column 11)"),
+            (r#"{"b": [{"a": 1, "a": 2}]}"#, "payload.b[0].a is there twice"),
+            (r#"{"a": "x\u0000y"}"#, "payload.a has a NUL character (\\u0000)"),
+            (r#"{"a\u0000": 1}"#, "payload.? has a NUL character"),
+            (r#"{"a": "\ud800"}"#, "half a surrogate pair"),
+            (&format!("{{\"a\": {}{}}}", "[".repeat(127), "]".repeat(127)), "nested too deeply"),
+            (r#"{"a": 1e351}"#, "payload.a has a number with too many digits"),
             (&large, "at most 1 MiB"),
         ] {
             let error = Payload::parse(text).unwrap_err().to_string();

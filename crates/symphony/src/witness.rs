@@ -1,4 +1,5 @@
-//! The witness: what the database told this process last, kept where a restored backup cannot reach it.
+//! The witness: what the database told this process last, kept outside the database, so that a restored backup does not
+//! contain it.
 //!
 //! Every second, and when a claim was refused because of the server, a process tells the database the number it was given
 //! last. A database that does not know it has lost something. In memory this notices a failover; kept in a file it also
@@ -12,7 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::db::{Beat, DbError, Executor, ServerState};
+use crate::db::{Beat, DbError, ServerState, Worker};
 
 /// How often the database is told.
 const BEAT_EVERY: Duration = Duration::from_secs(1);
@@ -24,7 +25,7 @@ const REMIND_EVERY: u32 = 60;
 /// Keeps what the database said.
 #[derive(Debug)]
 pub struct Witness {
-    executor: Executor,
+    worker: Worker,
     worker_id: String,
     kept: Kept,
     file: Option<Place>,
@@ -44,14 +45,14 @@ struct Kept {
 impl Witness {
     /// A witness for the worker of this name, with a file in this folder if one is given.
     pub async fn open(
-        executor: Executor,
+        worker: Worker,
         worker_id: String,
         folder: Option<&Path>,
     ) -> Result<Self, WitnessError> {
         let mut kept = Kept { witness_id: Uuid::new_v4(), beat: None };
         let mut file: Option<Place> = None;
         if let Some(folder) = folder {
-            let installation = executor.installation_id().await?;
+            let installation = worker.installation_id().await?;
             match Place::take(folder, installation) {
                 Ok((place, None)) => file = Some(place),
                 Ok((place, Some(text))) => {
@@ -69,13 +70,13 @@ impl Witness {
             }
         }
         let at_start = true;
-        Ok(Self { executor, worker_id, kept, file, at_start, repeated: (String::new(), 0) })
+        Ok(Self { worker, worker_id, kept, file, at_start, repeated: (String::new(), 0) })
     }
 
     /// Tell the database once.
     pub async fn beat(&mut self) -> Result<ServerState, DbError> {
         let (state, beat) = self
-            .executor
+            .worker
             .beat_witness(
                 self.kept.witness_id,
                 &self.worker_id,
@@ -98,17 +99,17 @@ impl Witness {
 
     /// Tell it again and again, for as long as the process works.
     pub async fn run(mut self) {
-        let news = self.executor.server_news();
+        let signals = self.worker.server_signals();
         loop {
             let pause = match self.beat().await {
                 Ok(state) => self.report(&state),
-                // Whoever claims says so too.
+                // Claims log the same.
                 Err(_) => BEAT_SOON,
             };
             tokio::time::sleep(BEAT_SOON).await;
             tokio::select! {
                 () = tokio::time::sleep(pause.saturating_sub(BEAT_SOON)) => {}
-                () = news.refused.notified() => {}
+                () = signals.refused.notified() => {}
             }
         }
     }
@@ -150,7 +151,7 @@ impl Witness {
         }
         let goes_on = matches!(state, ServerState::AskFirst { .. } | ServerState::Known { .. });
         if goes_on && (was_stopped || !found.is_empty()) {
-            self.executor.server_news().decided.send_modify(|count| *count += 1);
+            self.worker.server_signals().decided.send_modify(|count| *count += 1);
         }
         pause
     }

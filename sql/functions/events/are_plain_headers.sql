@@ -9,7 +9,7 @@
 --          name first), so an envelope has one form only, and a line break never stands in it. Lengths are left to the
 --          caller: a bounded repetition makes the automaton large. Never true for a bad event, false for some good
 --          ones (an offset other than Z, a trace that begins with 0, the 29th of February in years like 2000).
-CREATE OR REPLACE FUNCTION symphony_internal.are_plain_headers(p_lines TEXT) RETURNS BOOLEAN
+CREATE OR REPLACE FUNCTION symphony.are_plain_headers(p_lines TEXT) RETURNS BOOLEAN
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN p_lines ~ ('^(?:\{"v": 1, "type": "[a-z0-9_-]+(?:\.[a-z0-9_-]+)+"'
     ', "eventId": "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", "tenantId": "[!#-\[\]-~]+"'

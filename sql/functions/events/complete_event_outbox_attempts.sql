@@ -12,13 +12,13 @@
 --          may be tried that long from now. In buckets where nothing is blocked and all was published, the
 --          windows are read once and one insert does it all; the others are done with care, by
 --          settle_event_attempts. A repeated call is answered as the first: the ledger has this lease's outcome.
-CREATE OR REPLACE FUNCTION public.complete_event_outbox_attempts(
+CREATE OR REPLACE FUNCTION symphony.complete_event_outbox_attempts(
     p_worker_id TEXT, p_buckets SMALLINT[], p_positions BIGINT[], p_lease_tokens UUID[], p_states TEXT[],
     p_destinations TEXT[] DEFAULT NULL, p_bus_references TEXT[] DEFAULT NULL, p_error_codes TEXT[] DEFAULT NULL,
     p_error_messages TEXT[] DEFAULT NULL, p_latencies_ms INT[] DEFAULT NULL, p_retry_delays_seconds INT[] DEFAULT NULL,
     p_unknowns BOOLEAN[] DEFAULT NULL, p_continues BOOLEAN[] DEFAULT NULL, p_spends_attempts BOOLEAN[] DEFAULT NULL,
     p_hasten_afters_seconds INT[] DEFAULT NULL
-) RETURNS TABLE (item_no INT, result TEXT, attempt_no INT, state public.outbox_attempt_state, more BOOLEAN)
+) RETURNS TABLE (item_no INT, result TEXT, attempt_no INT, state symphony.outbox_attempt_state, more BOOLEAN)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
@@ -33,10 +33,10 @@ DECLARE
     v_written INT;
     v_more    SMALLINT[];
 BEGIN
-    PERFORM symphony_internal.require_outbox_count('p_positions', coalesce(v_count, 0), 4096);
-    PERFORM symphony_internal.require_outbox_id('p_worker_id', p_worker_id);
-    PERFORM symphony_internal.require_read_committed();
-    PERFORM symphony_internal.require_same_length(v_count,
+    PERFORM symphony.require_outbox_count('p_positions', coalesce(v_count, 0), 4096);
+    PERFORM symphony.require_outbox_id('p_worker_id', p_worker_id);
+    PERFORM symphony.require_read_committed();
+    PERFORM symphony.require_same_length(v_count,
         ARRAY['p_buckets', 'p_lease_tokens', 'p_states', 'p_destinations', 'p_bus_references', 'p_error_codes', 'p_error_messages',
               'p_latencies_ms', 'p_retry_delays_seconds', 'p_unknowns', 'p_continues', 'p_spends_attempts', 'p_hasten_afters_seconds'],
         ARRAY[cardinality(p_buckets), cardinality(p_lease_tokens), cardinality(p_states),
@@ -45,7 +45,7 @@ BEGIN
               coalesce(cardinality(p_latencies_ms), v_count), coalesce(cardinality(p_retry_delays_seconds), v_count),
               coalesce(cardinality(p_unknowns), v_count), coalesce(cardinality(p_continues), v_count),
               coalesce(cardinality(p_spends_attempts), v_count), coalesce(cardinality(p_hasten_afters_seconds), v_count)]);
-    PERFORM symphony_internal.require_outbox_bytes(
+    PERFORM symphony.require_outbox_bytes(
         pg_column_size(p_states), pg_column_size(p_destinations), pg_column_size(p_bus_references), pg_column_size(p_error_codes),
         pg_column_size(p_error_messages));
     IF v_count <> (SELECT count(DISTINCT t.log_position) FROM unnest(p_positions) t(log_position)) THEN
@@ -57,25 +57,25 @@ BEGIN
                          WHERE t.outcome IS DISTINCT FROM 'DISPATCHED' OR t.unknown);
     -- The leases that are still held, from here on locked.
     v_buckets := ARRAY(
-        SELECT c.bucket FROM public.event_outbox_cursors c
+        SELECT c.bucket FROM symphony.event_outbox_cursors c
          WHERE c.bucket = ANY (p_buckets) AND c.claimed_by = p_worker_id AND c.lease_expires_at > clock_timestamp()
          ORDER BY c.bucket FOR UPDATE);
     v_concerned := ARRAY(
-        SELECT c.bucket FROM public.event_outbox_cursors c
+        SELECT c.bucket FROM symphony.event_outbox_cursors c
          WHERE c.bucket = ANY (v_buckets)
            AND (c.ragged_through > c.published_through OR c.bucket = ANY (v_troubled)
-                OR (SELECT true FROM public.event_outbox_blocked k WHERE k.bucket = c.bucket LIMIT 1)));
+                OR (SELECT true FROM symphony.event_outbox_blocked k WHERE k.bucket = c.bucket LIMIT 1)));
     v_plain := ARRAY(SELECT b FROM unnest(v_buckets) b WHERE b <> ALL (v_concerned));
 
     IF cardinality(v_concerned) > 0 THEN
-        v_unsent := symphony_internal.settle_event_attempts(
+        v_unsent := symphony.settle_event_attempts(
             p_worker_id, v_concerned, p_buckets, p_positions, p_lease_tokens, p_states, p_destinations, p_bus_references,
             p_error_codes, p_error_messages, p_latencies_ms, p_retry_delays_seconds, p_unknowns, p_continues,
             p_spends_attempts, p_hasten_afters_seconds);
     END IF;
     IF cardinality(v_plain) > 0 THEN
         WITH written AS (
-            INSERT INTO public.event_outbox_attempts
+            INSERT INTO symphony.event_outbox_attempts
                 (bucket, position, redrive_no, outcome_no, attempt_no, state, event_id, event_key, claimed_at, completed_at,
                  destination, bus_reference, latency_ms, worker_id, lease_token)
             SELECT h.bucket, h.position, 0, 0, 1, 'DISPATCHED', h.event_id, h.event_key, h.claimed_at, v_now,
@@ -84,8 +84,8 @@ BEGIN
               FROM unnest(p_buckets, p_positions, p_lease_tokens) WITH ORDINALITY t(bucket, log_position, token, ordinal)
               JOIN (SELECT c.bucket, c.lease_token, c.claimed_at, l.position, l.event_id, l.event_key
                       FROM unnest(v_plain) b(bucket)
-                     CROSS JOIN LATERAL (SELECT x.* FROM public.event_outbox_cursors x WHERE x.bucket = b.bucket LIMIT 1) c
-                     CROSS JOIN LATERAL (SELECT x.position, x.event_id, x.event_key FROM public.event_outbox_log x
+                     CROSS JOIN LATERAL (SELECT x.* FROM symphony.event_outbox_cursors x WHERE x.bucket = b.bucket LIMIT 1) c
+                     CROSS JOIN LATERAL (SELECT x.position, x.event_id, x.event_key FROM symphony.event_outbox_log x
                                           WHERE x.bucket = c.bucket AND x.position > c.published_through AND x.position <= c.claimed_through
                                           OFFSET 0) l OFFSET 0) h
                 ON h.position = t.log_position AND h.bucket = t.bucket AND h.lease_token = t.token
@@ -93,15 +93,15 @@ BEGIN
         ), counted AS (
             SELECT w.bucket, count(*) AS answered FROM written w GROUP BY w.bucket
         ), updated AS (
-            UPDATE public.event_outbox_cursors c SET unanswered = c.unanswered - a.answered
+            UPDATE symphony.event_outbox_cursors c SET unanswered = c.unanswered - a.answered
               FROM counted a WHERE c.bucket = a.bucket
         )
         SELECT sum(a.answered) INTO v_written FROM counted a;
     END IF;
-    v_more := symphony_internal.advance_event_cursors(v_buckets, v_concerned);
+    v_more := symphony.advance_event_cursors(v_buckets, v_concerned);
 
     IF v_written = v_count THEN
-        RETURN QUERY SELECT t.ordinal::INT, 'OK', 1, 'DISPATCHED'::public.outbox_attempt_state, t.bucket = ANY (v_more)
+        RETURN QUERY SELECT t.ordinal::INT, 'OK', 1, 'DISPATCHED'::symphony.outbox_attempt_state, t.bucket = ANY (v_more)
                        FROM unnest(p_buckets) WITH ORDINALITY t(bucket, ordinal);
         RETURN;
     END IF;
@@ -110,13 +110,13 @@ BEGIN
            CASE WHEN ok.attempt_no IS NOT NULL OR t.ordinal = ANY (v_unsent) THEN 'OK'
                 WHEN t.outcome IS NOT NULL AND t.outcome NOT IN ('DISPATCHED', 'RETRYABLE', 'FAILED')
                      OR t.outcome IS DISTINCT FROM 'RETRYABLE' AND t.unknown IS TRUE THEN 'P7003'
-                WHEN (SELECT true FROM public.event_outbox_attempts a
+                WHEN (SELECT true FROM symphony.event_outbox_attempts a
                        WHERE a.bucket = t.bucket AND a.position = t.log_position AND a.outcome_no = 0 LIMIT 1) THEN 'P7001'
                 ELSE 'P7002' END,
            ok.attempt_no, ok.state, t.bucket = ANY (v_more)
       FROM unnest(p_buckets, p_positions, p_lease_tokens, p_states, p_unknowns)
            WITH ORDINALITY t(bucket, log_position, token, outcome, unknown, ordinal)
-      LEFT JOIN LATERAL (SELECT a.attempt_no, a.state FROM public.event_outbox_attempts a
+      LEFT JOIN LATERAL (SELECT a.attempt_no, a.state FROM symphony.event_outbox_attempts a
                           WHERE a.bucket = t.bucket AND a.position = t.log_position AND a.lease_token = t.token
                             AND a.worker_id = p_worker_id AND a.state::TEXT = t.outcome LIMIT 1) ok ON true
      ORDER BY t.ordinal;

@@ -7,7 +7,7 @@
 -- Why      one place says what a lease covers: the window without what waits and what has its outcome, and the
 --          waiting events that carry the lease's token. Each probe is a subquery with a LIMIT, which no plan turns
 --          into a join: on statistics of an empty ledger NOT EXISTS read all of it for every window.
-CREATE OR REPLACE FUNCTION symphony_internal.handed_out_events(p_buckets SMALLINT[])
+CREATE OR REPLACE FUNCTION symphony.handed_out_events(p_buckets SMALLINT[])
 RETURNS TABLE (bucket SMALLINT, log_position BIGINT, event_key TEXT, redrive_no INT, last_attempt_no INT, attempt_count INT, in_window BOOLEAN,
                tried_seconds INT)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -19,23 +19,23 @@ BEGIN
            coalesce(tries.last_no, 0), coalesce(tries.retries, 0)::INT, h.in_window,
            coalesce(extract(epoch FROM clock_timestamp() - tries.since), 0)::INT
       FROM (SELECT c.bucket, l.position AS log_position, l.event_key, 0 AS redrive_no, true AS in_window
-              FROM public.event_outbox_cursors c
-             CROSS JOIN LATERAL (SELECT x.event_key, x.position FROM public.event_outbox_log x
+              FROM symphony.event_outbox_cursors c
+             CROSS JOIN LATERAL (SELECT x.event_key, x.position FROM symphony.event_outbox_log x
                                   WHERE x.bucket = c.bucket AND x.position > c.published_through AND x.position <= c.claimed_through) l
              WHERE c.bucket = ANY (p_buckets) AND c.lease_token IS NOT NULL
-               AND (SELECT true FROM public.event_outbox_waiting w
+               AND (SELECT true FROM symphony.event_outbox_waiting w
                      WHERE w.bucket = c.bucket AND w.event_key = l.event_key AND w.position = l.position LIMIT 1) IS NULL
-               AND (SELECT true FROM public.event_outbox_attempts a
+               AND (SELECT true FROM symphony.event_outbox_attempts a
                      WHERE a.bucket = c.bucket AND a.position = l.position AND a.outcome_no = 0 LIMIT 1) IS NULL
             UNION ALL
             SELECT c.bucket, w.position, w.event_key, w.redrive_no, false
-              FROM public.event_outbox_cursors c
-             CROSS JOIN LATERAL (SELECT x.position, x.event_key, x.redrive_no FROM public.event_outbox_waiting x
+              FROM symphony.event_outbox_cursors c
+             CROSS JOIN LATERAL (SELECT x.position, x.event_key, x.redrive_no FROM symphony.event_outbox_waiting x
                                   WHERE x.lease_token IS NOT NULL AND x.lease_token = c.lease_token AND x.bucket = c.bucket) w
              WHERE c.bucket = ANY (p_buckets)) h
       -- A lost worker is no try: whoever restarts a fleet ten times must not fail its events.
      CROSS JOIN LATERAL (SELECT max(a.attempt_no) AS last_no, count(*) FILTER (WHERE a.state = 'RETRYABLE' AND a.spends_attempt) AS retries,
                                 min(a.completed_at) AS since
-                           FROM public.event_outbox_attempts a
+                           FROM symphony.event_outbox_attempts a
                           WHERE a.bucket = h.bucket AND a.position = h.log_position AND a.redrive_no = h.redrive_no) tries;
 END $$;

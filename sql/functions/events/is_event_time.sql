@@ -6,7 +6,7 @@
 -- Refuses  nothing
 -- Why      a cast would raise an error that repeats the text. The pattern is the library's (OCCURRED_AT_PATTERN): months
 --          of 31 days, of 30, February to the 28th, and the 29th in leap years.
-CREATE OR REPLACE FUNCTION symphony_internal.is_event_time(p_time TEXT) RETURNS BOOLEAN
+CREATE OR REPLACE FUNCTION symphony.is_event_time(p_time TEXT) RETURNS BOOLEAN
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN p_time ~ ('^(?:'
     '(?:[0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)-'

@@ -8,7 +8,7 @@
 --          microseconds here (its automaton is built anew for each text), these together about six. An id or a
 --          date is plain if reading it and writing it again changes nothing. No subquery in here: with one it
 --          would not be inlined.
-CREATE OR REPLACE FUNCTION symphony_internal.is_plain_header(
+CREATE OR REPLACE FUNCTION symphony.is_plain_header(
     p_envelope JSONB, p_key_text TEXT, p_event_id TEXT, p_occurred_at TEXT, p_type TEXT, p_traceparent TEXT
 ) RETURNS BOOLEAN LANGUAGE sql STABLE
 RETURN p_envelope - '{v,eventId,occurredAt,tenantId,type,traceparent}'::TEXT[] = '{}'::JSONB

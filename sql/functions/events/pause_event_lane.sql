@@ -1,15 +1,13 @@
--- pause_event_lane: pause the whole event lane.
+-- pause_event_lane: stop publishing.
 --
 -- Moves    lane: running -> paused
 -- Caller   symphony_operator, symphony_approver
--- Locks    the lane's settings
+-- Locks    as switch_outbox_lane
 -- Refuses  P7005 no actor or reason
--- Why      enqueueing goes on and what is in flight ends as it does: only claims stop.
-CREATE OR REPLACE FUNCTION public.pause_event_lane(p_actor TEXT, p_reason TEXT, p_dry_run BOOLEAN DEFAULT false)
+-- Why      what is under way ends; nothing more is claimed.
+CREATE OR REPLACE FUNCTION symphony.pause_event_lane(p_actor TEXT, p_reason TEXT, p_dry_run BOOLEAN DEFAULT false)
 RETURNS TABLE (target TEXT, state_before TEXT, state_after TEXT, dry_run BOOLEAN)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM symphony_internal.require_outbox_act(p_actor, p_reason, NULL);
-    RETURN QUERY SELECT s.target, s.state_before, s.state_after, s.dry_run
-                   FROM symphony_internal.switch_event_lane(true, p_actor, p_reason, p_dry_run) s;
+    RETURN QUERY SELECT s.* FROM symphony.switch_outbox_lane('events', true, p_actor, p_reason, p_dry_run) s;
 END $$;

@@ -2,14 +2,12 @@
 --
 -- Moves    lane: paused -> running
 -- Caller   symphony_operator, symphony_approver
--- Locks    the lane's settings
+-- Locks    as switch_outbox_lane
 -- Refuses  P7005 no actor or reason
 -- Why      workers are woken, so that what has gathered goes out at once.
-CREATE OR REPLACE FUNCTION public.resume_event_lane(p_actor TEXT, p_reason TEXT, p_dry_run BOOLEAN DEFAULT false)
+CREATE OR REPLACE FUNCTION symphony.resume_event_lane(p_actor TEXT, p_reason TEXT, p_dry_run BOOLEAN DEFAULT false)
 RETURNS TABLE (target TEXT, state_before TEXT, state_after TEXT, dry_run BOOLEAN)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM symphony_internal.require_outbox_act(p_actor, p_reason, NULL);
-    RETURN QUERY SELECT s.target, s.state_before, s.state_after, s.dry_run
-                   FROM symphony_internal.switch_event_lane(false, p_actor, p_reason, p_dry_run) s;
+    RETURN QUERY SELECT s.* FROM symphony.switch_outbox_lane('events', false, p_actor, p_reason, p_dry_run) s;
 END $$;

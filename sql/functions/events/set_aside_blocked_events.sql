@@ -6,43 +6,43 @@
 -- Refuses  nothing
 -- Why      what waits is found by its key from then on, so fifty thousand events behind a blocked key cost the
 --          others nothing: they are passed once, as positions, and not looked at again.
-CREATE OR REPLACE FUNCTION symphony_internal.set_aside_blocked_events(p_buckets SMALLINT[], p_token UUID, p_run INT) RETURNS VOID
+CREATE OR REPLACE FUNCTION symphony.set_aside_blocked_events(p_buckets SMALLINT[], p_token UUID, p_run INT) RETURNS VOID
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     v_now TIMESTAMPTZ := clock_timestamp();
 BEGIN
-    INSERT INTO public.event_outbox_waiting (bucket, event_key, position)
+    INSERT INTO symphony.event_outbox_waiting (bucket, event_key, position)
     SELECT c.bucket, l.event_key, l.position
-      FROM public.event_outbox_cursors c
-     CROSS JOIN LATERAL (SELECT x.event_key, x.position FROM public.event_outbox_log x
+      FROM symphony.event_outbox_cursors c
+     CROSS JOIN LATERAL (SELECT x.event_key, x.position FROM symphony.event_outbox_log x
                           WHERE x.bucket = c.bucket AND x.position > c.published_through AND x.position <= c.claimed_through) l
      WHERE c.bucket = ANY (p_buckets)
-       AND (SELECT true FROM public.event_outbox_blocked k WHERE k.bucket = c.bucket AND k.event_key = l.event_key LIMIT 1)
+       AND (SELECT true FROM symphony.event_outbox_blocked k WHERE k.bucket = c.bucket AND k.event_key = l.event_key LIMIT 1)
        AND (l.position > c.ragged_through
-            OR (SELECT true FROM public.event_outbox_attempts a
+            OR (SELECT true FROM symphony.event_outbox_attempts a
                  WHERE a.bucket = c.bucket AND a.position = l.position AND a.outcome_no = 0 LIMIT 1) IS NULL)
     ON CONFLICT (bucket, event_key, position) DO NOTHING;
 
-    UPDATE public.event_outbox_waiting w SET lease_token = p_token
+    UPDATE symphony.event_outbox_waiting w SET lease_token = p_token
       FROM (SELECT d.bucket, d.event_key, q.position
               FROM unnest(p_buckets) t(bucket)
              CROSS JOIN LATERAL (
                  -- Those that have waited longest; what a claim hands out is bounded, and shared among them.
                  SELECT k.bucket, k.event_key, GREATEST(1, p_run / count(*) OVER ()) AS share
-                   FROM (SELECT x.bucket, x.event_key FROM public.event_outbox_blocked x
+                   FROM (SELECT x.bucket, x.event_key FROM symphony.event_outbox_blocked x
                           WHERE x.bucket = t.bucket AND x.due_at <= v_now ORDER BY x.due_at LIMIT p_run) k) d
-             CROSS JOIN LATERAL (SELECT x.position FROM public.event_outbox_waiting x
+             CROSS JOIN LATERAL (SELECT x.position FROM symphony.event_outbox_waiting x
                                   WHERE x.bucket = d.bucket AND x.event_key = d.event_key
                                     -- A redriven event in the line must not go out while the bus would swallow it.
-                                    AND NOT EXISTS (SELECT FROM public.event_outbox_waiting y
+                                    AND NOT EXISTS (SELECT FROM symphony.event_outbox_waiting y
                                                      WHERE y.bucket = d.bucket AND y.event_key = d.event_key
                                                        AND y.position <= x.position AND y.not_before > v_now)
                                   ORDER BY x.position LIMIT d.share) q
            ) due
      WHERE w.bucket = due.bucket AND w.event_key = due.event_key AND w.position = due.position;
 
-    UPDATE public.event_outbox_cursors c
+    UPDATE symphony.event_outbox_cursors c
        SET unanswered = h.events,
            published_through = CASE WHEN h.events = 0 THEN c.claimed_through ELSE c.published_through END,
            -- Until here c.unanswered is the window's length.
@@ -54,7 +54,7 @@ BEGIN
            claimed_at = CASE WHEN h.events > 0 THEN c.claimed_at END
       FROM (SELECT t.bucket, count(x.bucket) AS events, count(*) FILTER (WHERE x.in_window) AS in_window
               FROM unnest(p_buckets) t(bucket)
-              LEFT JOIN symphony_internal.handed_out_events(p_buckets) x ON x.bucket = t.bucket
+              LEFT JOIN symphony.handed_out_events(p_buckets) x ON x.bucket = t.bucket
              GROUP BY t.bucket) h
      WHERE c.bucket = h.bucket;
 END $$;

@@ -7,25 +7,25 @@
 -- Why      the primary key decides and no read before it, so it is right at every isolation level: true is said to one
 --          committed transaction only. With a dedupe key both must be new: the event id keeps a repeated delivery
 --          out even where the way of making the key was changed between two releases.
-CREATE OR REPLACE FUNCTION public.record_event_inbox(p_consumer TEXT, p_event_id UUID, p_dedupe_key TEXT DEFAULT NULL)
+CREATE OR REPLACE FUNCTION symphony.record_event_inbox(p_consumer TEXT, p_event_id UUID, p_dedupe_key TEXT DEFAULT NULL)
 RETURNS BOOLEAN
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM symphony_internal.require_outbox_id('p_consumer', p_consumer);
+    PERFORM symphony.require_outbox_id('p_consumer', p_consumer);
     IF p_event_id IS NULL THEN
         RAISE EXCEPTION 'p_event_id is null: it must be the event''s id' USING ERRCODE = 'P7005';
     END IF;
     IF p_dedupe_key IS NOT NULL THEN
-        PERFORM symphony_internal.require_outbox_id('p_dedupe_key', p_dedupe_key);
+        PERFORM symphony.require_outbox_id('p_dedupe_key', p_dedupe_key);
     END IF;
-    INSERT INTO public.event_inbox (consumer, event_id, processed_at)
+    INSERT INTO symphony.event_inbox (consumer, event_id, processed_at)
     VALUES (p_consumer, p_event_id, clock_timestamp())
     ON CONFLICT (consumer, event_id) DO NOTHING;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
     IF p_dedupe_key IS NOT NULL THEN
-        INSERT INTO public.event_inbox_keys (consumer, dedupe_key, event_id, processed_at)
+        INSERT INTO symphony.event_inbox_keys (consumer, dedupe_key, event_id, processed_at)
         VALUES (p_consumer, p_dedupe_key, p_event_id, clock_timestamp())
         ON CONFLICT (consumer, dedupe_key) DO NOTHING;
         RETURN FOUND;

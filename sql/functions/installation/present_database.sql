@@ -5,6 +5,6 @@
 -- Locks    nothing
 -- Refuses  nothing
 -- Why      a standby keeps the number, also once it is promoted; a copy or a restored dump has another.
-CREATE OR REPLACE FUNCTION symphony_internal.present_database() RETURNS OID
+CREATE OR REPLACE FUNCTION symphony.present_database() RETURNS OID
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database());

@@ -10,7 +10,7 @@
 --          from being removed. Without it the look is full; workers do one at start and every second.
 --          p_endpoints, one for each of p_rails, says where this worker would send: written down with the lease, because
 --          a worker that dies can no longer say it. What may have been sent before keeps the endpoint it was sent to.
-CREATE OR REPLACE FUNCTION public.claim_outbox_batch(
+CREATE OR REPLACE FUNCTION symphony.claim_outbox_batch(
     p_batch_size INT, p_worker_id TEXT, p_lease_seconds INT, p_rails TEXT[] DEFAULT NULL,
     p_due_from TIMESTAMPTZ DEFAULT NULL, p_endpoints TEXT[] DEFAULT NULL
 ) RETURNS TABLE (
@@ -24,8 +24,8 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
 DECLARE
     v_now        TIMESTAMPTZ := clock_timestamp();
     v_zero       UUID := '00000000-0000-0000-0000-000000000000'::UUID;
-    v_settings   public.payment_outbox_settings;
-    v_server     public.symphony_installation;
+    v_settings   symphony.payment_outbox_settings;
+    v_server     symphony.symphony_installation;
     v_working    TEXT[];
     v_rails      TEXT[];
     v_fifo       BOOLEAN[];
@@ -44,37 +44,37 @@ DECLARE
     v_ids        UUID[] := '{}'::UUID[];
     v_through    TIMESTAMPTZ[];
 BEGIN
-    PERFORM symphony_internal.require_outbox_count('p_batch_size', p_batch_size, 4096);
-    PERFORM symphony_internal.require_outbox_count('p_lease_seconds', p_lease_seconds, 3600);
-    PERFORM symphony_internal.require_outbox_id('p_worker_id', p_worker_id);
-    PERFORM symphony_internal.require_read_committed();
+    PERFORM symphony.require_outbox_count('p_batch_size', p_batch_size, 4096);
+    PERFORM symphony.require_outbox_count('p_lease_seconds', p_lease_seconds, 3600);
+    PERFORM symphony.require_outbox_id('p_worker_id', p_worker_id);
+    PERFORM symphony.require_read_committed();
     IF cardinality(p_rails) > 1000 THEN
         RAISE EXCEPTION 'p_rails has more than 1000 elements: a worker serves fewer' USING ERRCODE = 'P7005';
     END IF;
     IF p_endpoints IS NOT NULL THEN
-        PERFORM symphony_internal.require_same_length(coalesce(cardinality(p_rails), 0), ARRAY['p_endpoints'], ARRAY[cardinality(p_endpoints)]);
+        PERFORM symphony.require_same_length(coalesce(cardinality(p_rails), 0), ARRAY['p_endpoints'], ARRAY[cardinality(p_endpoints)]);
     END IF;
-    v_server := symphony_internal.require_known_server();
+    v_server := symphony.require_known_server();
 
     -- Nobody can change a rail's order from here to the end of the claim.
-    LOCK TABLE public.payment_outbox_pending IN ROW SHARE MODE;
-    SELECT s.* INTO v_settings FROM public.payment_outbox_settings s;
+    LOCK TABLE symphony.payment_outbox_pending IN ROW SHARE MODE;
+    SELECT s.* INTO v_settings FROM symphony.payment_outbox_settings s;
     IF v_settings.paused THEN
         RETURN;
     END IF;
     IF p_due_from IS NULL THEN
-        v_working := symphony_internal.register_payment_rails(p_rails);
+        v_working := symphony.register_payment_rails(p_rails);
     END IF;
-    v_waiting := EXISTS (SELECT FROM public.payment_outbox_paused_participants);
+    v_waiting := EXISTS (SELECT FROM symphony.payment_outbox_paused_participants);
 
     SELECT array_agg(r.rail_type ORDER BY r.rail_type), array_agg(r.fifo ORDER BY r.rail_type) INTO v_rails, v_fifo
-      FROM (SELECT t.rail_type, t.fifo FROM public.payment_outbox_rails t WHERE p_rails IS NULL AND NOT t.paused
+      FROM (SELECT t.rail_type, t.fifo FROM symphony.payment_outbox_rails t WHERE p_rails IS NULL AND NOT t.paused
             UNION ALL
-            SELECT t.rail_type, t.fifo FROM public.payment_outbox_rails t WHERE t.rail_type = ANY (p_rails) AND NOT t.paused
+            SELECT t.rail_type, t.fifo FROM symphony.payment_outbox_rails t WHERE t.rail_type = ANY (p_rails) AND NOT t.paused
             UNION ALL
             -- A rail without a row is unordered and running.
             SELECT w.rail_type, false FROM unnest(v_working) w(rail_type)
-             WHERE NOT EXISTS (SELECT FROM public.payment_outbox_rails t WHERE t.rail_type = w.rail_type)) r;
+             WHERE NOT EXISTS (SELECT FROM symphony.payment_outbox_rails t WHERE t.rail_type = w.rail_type)) r;
     IF cardinality(v_rails) > 1 THEN
         -- The rails that have something due, the oldest first: a batch of one takes the oldest of all.
         SELECT array_agg(t.rail_type ORDER BY head.next_attempt_at, head.created_at, head.outbox_id),
@@ -82,7 +82,7 @@ BEGIN
           INTO v_rails, v_fifo
           FROM unnest(v_rails, v_fifo) t(rail_type, fifo)
          CROSS JOIN LATERAL (
-             SELECT p.next_attempt_at, p.created_at, p.outbox_id FROM public.payment_outbox_pending p
+             SELECT p.next_attempt_at, p.created_at, p.outbox_id FROM symphony.payment_outbox_pending p
               WHERE p.hold IS NULL AND p.rail_type = t.rail_type
                 AND p.next_attempt_at >= coalesce(p_due_from, '-infinity') AND p.next_attempt_at <= v_now
                 AND (p.lease_expires_at IS NULL OR p.lease_expires_at <= v_now)
@@ -104,7 +104,7 @@ BEGIN
             EXIT WHEN cardinality(v_ids) >= p_batch_size;
             SELECT p.outbox_ids, p.last_due, p.last_created, p.last_id, p.exhausted
               INTO v_picked, v_last_due, v_last_created, v_last_id, v_exhausted
-              FROM symphony_internal.pick_due_payments(
+              FROM symphony.pick_due_payments(
                        v_rails[v_deeper[i]], v_after_due[v_deeper[i]], v_after_created[v_deeper[i]], v_after_id[v_deeper[i]], v_now,
                        v_share, p_worker_id, v_waiting OR v_fifo[v_deeper[i]]) p;
             v_ids := v_ids || v_picked;
@@ -125,7 +125,7 @@ BEGIN
     v_now := clock_timestamp();
     RETURN QUERY
     WITH leased AS MATERIALIZED (
-        UPDATE public.payment_outbox_pending p
+        UPDATE symphony.payment_outbox_pending p
            SET claimed_by = p_worker_id, lease_token = gen_random_uuid(), claimed_at = v_now,
                lease_expires_at = v_now + make_interval(secs => p_lease_seconds),
                -- It may have been sent in a life of this database that was lost: then nobody knows where either.
@@ -142,7 +142,7 @@ BEGIN
                   p.idempotency_key, p.rail_type, p.attempt_count, p.must_inquire, p.next_attempt_at, p.created_at,
                   p.endpoint, p.claimed_at, p.only_ask, p.lane_position IS NOT NULL AND p.lane_position > 0 AS ordered
     ), narrative AS (
-        INSERT INTO public.payment_outbox_events (event_type, outbox_id, worker_id, details)
+        INSERT INTO symphony.payment_outbox_events (event_type, outbox_id, worker_id, details)
         SELECT 'LEASE_CLAIMED', l.outbox_id, p_worker_id,
                jsonb_build_object('lease_token', l.lease_token, 'lease_expires_at', l.lease_expires_at)
           FROM leased l WHERE v_settings.record_routine_events
@@ -151,15 +151,15 @@ BEGIN
            l.idempotency_key, l.rail_type, i.payload, l.attempt_count, l.must_inquire, l.next_attempt_at, l.created_at,
            i.redrive_no, i.traceparent, l.ordered,
            -- It cannot change while an item is leased: a worker configured otherwise still marks what it sends.
-           EXISTS (SELECT FROM public.payment_outbox_rails m WHERE m.rail_type = l.rail_type AND m.marks_sending),
-           symphony_internal.derive_key(v_server.installation_id, l.instruction_id, l.idempotency_key, i.redrive_no), l.endpoint, l.claimed_at,
+           EXISTS (SELECT FROM symphony.payment_outbox_rails m WHERE m.rail_type = l.rail_type AND m.marks_sending),
+           symphony.derive_key(v_server.installation_id, l.instruction_id, l.idempotency_key, i.redrive_no), l.endpoint, l.claimed_at,
            (l.must_inquire AND l.created_at >= v_server.decided_at AND l.created_at < v_server.ask_first_until) IS TRUE, l.only_ask
       FROM leased l
      CROSS JOIN LATERAL (SELECT x.payload, x.redrive_no, x.traceparent
-                           FROM public.payment_outbox_instructions x WHERE x.outbox_id = l.outbox_id LIMIT 1) i
+                           FROM symphony.payment_outbox_instructions x WHERE x.outbox_id = l.outbox_id LIMIT 1) i
      ORDER BY l.next_attempt_at, l.created_at, l.outbox_id;
 
-    INSERT INTO public.payment_outbox_workers AS w (worker_id, rail_type, claimed_through, last_claim_at)
+    INSERT INTO symphony.payment_outbox_workers AS w (worker_id, rail_type, claimed_through, last_claim_at)
     SELECT p_worker_id, t.rail_type, t.through, v_now
       FROM unnest(v_rails, v_through) t(rail_type, through) WHERE t.through > '-infinity'
     ON CONFLICT (worker_id, rail_type) DO UPDATE

@@ -8,23 +8,15 @@
 --          p_spends_attempt false says that the rail was busy or away, p_asked_only that nothing was sent, and
 --          p_retry_after_seconds is what the rail asked for, which never shortens the pause. The state
 --          may be text or an outbox_attempt_state, in one function: of two, a literal would fit both.
-CREATE OR REPLACE FUNCTION public.complete_outbox_attempt(
+CREATE OR REPLACE FUNCTION symphony.complete_outbox_attempt(
     p_outbox_id UUID, p_lease_token UUID, p_worker_id TEXT, p_state ANYCOMPATIBLE, p_rail_reference TEXT DEFAULT NULL,
     p_rail_code TEXT DEFAULT NULL, p_error_code TEXT DEFAULT NULL, p_error_message TEXT DEFAULT NULL,
     p_latency_ms INT DEFAULT NULL, p_retry_delay_seconds INT DEFAULT NULL, p_unknown BOOLEAN DEFAULT false,
     p_spends_attempt BOOLEAN DEFAULT true, p_asked_only BOOLEAN DEFAULT false, p_retry_after_seconds INT DEFAULT NULL
-) RETURNS TABLE (attempt_no INT, state public.outbox_attempt_state, parked BOOLEAN)
+) RETURNS TABLE (attempt_no INT, state symphony.outbox_attempt_state, parked BOOLEAN)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
-DECLARE
-    v_answer RECORD;
 BEGIN
-    PERFORM symphony_internal.require_outbox_id('p_worker_id', p_worker_id);
-    PERFORM symphony_internal.require_read_committed();
-    SELECT * INTO v_answer FROM symphony_internal.settle_payment_attempts(
-        p_worker_id, ARRAY[p_outbox_id], ARRAY[p_lease_token], ARRAY[p_state::TEXT], ARRAY[p_rail_reference], ARRAY[p_rail_code],
-        ARRAY[p_error_code], ARRAY[p_error_message], ARRAY[p_latency_ms], ARRAY[p_retry_delay_seconds], ARRAY[p_unknown],
-        false, ARRAY[p_spends_attempt], ARRAY[p_asked_only], ARRAY[p_retry_after_seconds]);
-    PERFORM symphony_internal.raise_payment_answer(v_answer.result, p_outbox_id);
-    RETURN QUERY SELECT v_answer.attempt_no, v_answer.state, v_answer.parked;
+    RETURN QUERY SELECT s.* FROM symphony.settle_payment_attempt(
+        p_outbox_id, p_lease_token, p_worker_id, p_state::TEXT, p_rail_reference, p_rail_code, p_error_code, p_error_message, p_latency_ms,
+        p_retry_delay_seconds, p_unknown, false, p_spends_attempt, p_asked_only, p_retry_after_seconds) s;
 END $$;

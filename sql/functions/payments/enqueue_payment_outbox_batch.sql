@@ -8,7 +8,7 @@
 --          fast as asking first. If the constraint says one was known, that statement is undone and the
 --          careful path goes item by item. Participants are locked in sorted order before anything else,
 --          in both paths, so batches over the same participants never deadlock (unsorted: 0.47 % did).
-CREATE OR REPLACE FUNCTION public.enqueue_payment_outbox_batch(
+CREATE OR REPLACE FUNCTION symphony.enqueue_payment_outbox_batch(
     p_instruction_ids TEXT[], p_participant_ids TEXT[], p_idempotency_keys TEXT[], p_rail_types TEXT[],
     p_payloads JSONB[], p_traceparents TEXT[] DEFAULT NULL
 ) RETURNS TABLE (item_no INT, outbox_id UUID, sequence_id BIGINT, created_at TIMESTAMPTZ, state TEXT,
@@ -29,21 +29,21 @@ DECLARE
     v_numbers  BIGINT[];
     v_item     RECORD;
 BEGIN
-    PERFORM symphony_internal.require_outbox_count('p_instruction_ids', coalesce(v_count, 0), 4096);
-    PERFORM symphony_internal.require_same_length(v_count,
+    PERFORM symphony.require_outbox_count('p_instruction_ids', coalesce(v_count, 0), 4096);
+    PERFORM symphony.require_same_length(v_count,
         ARRAY['p_participant_ids', 'p_idempotency_keys', 'p_rail_types', 'p_payloads', 'p_traceparents'],
         ARRAY[cardinality(p_participant_ids), cardinality(p_idempotency_keys), cardinality(p_rail_types),
               cardinality(p_payloads), coalesce(cardinality(p_traceparents), v_count)]);
-    PERFORM symphony_internal.require_outbox_bytes(
+    PERFORM symphony.require_outbox_bytes(
         pg_column_size(p_instruction_ids), pg_column_size(p_participant_ids), pg_column_size(p_idempotency_keys),
         pg_column_size(p_rail_types), pg_column_size(p_payloads), pg_column_size(p_traceparents));
 
     -- Texts out of all proportion are not kept: json_defect.
     SELECT array_agg(CASE WHEN t.bytes >= 1536 OR octet_length(t.payload_text) <= 65536 THEN t.payload_text END ORDER BY t.ordinal) INTO v_texts
       FROM (SELECT pg_column_size(u.payload) AS bytes, u.ordinal,
-                   CASE WHEN symphony_internal.bulky_json_defect(u.payload) IS NULL THEN u.payload::TEXT END AS payload_text
+                   CASE WHEN symphony.bulky_json_defect(u.payload) IS NULL THEN u.payload::TEXT END AS payload_text
               FROM unnest(p_payloads) WITH ORDINALITY u(payload, ordinal) OFFSET 0) t;
-    SELECT array_agg(symphony_internal.payment_request_defect(t.instruction_id, t.participant_id, t.idempotency_key, t.rail_type,
+    SELECT array_agg(symphony.payment_request_defect(t.instruction_id, t.participant_id, t.idempotency_key, t.rail_type,
                                                    t.payload, octet_length(t.payload_text), t.traceparent)
                      ORDER BY t.ordinal) INTO v_defects
       FROM unnest(p_instruction_ids, p_participant_ids, p_idempotency_keys, p_rail_types, p_payloads, v_texts, p_traceparents)
@@ -51,7 +51,7 @@ BEGIN
 
     IF num_nonnulls(VARIADIC v_defects) = 0 THEN
         BEGIN
-            PERFORM symphony_internal.pin_payment_rail(r.rail_type)
+            PERFORM symphony.pin_payment_rail(r.rail_type)
                FROM (SELECT DISTINCT t.rail_type FROM unnest(p_rail_types) t(rail_type) ORDER BY 1) r;
             WITH requested AS MATERIALIZED (
                 SELECT t.*,
@@ -61,7 +61,7 @@ BEGIN
                   FROM unnest(p_instruction_ids, p_participant_ids, p_idempotency_keys, p_rail_types, p_payloads, v_texts, p_traceparents)
                        WITH ORDINALITY t(instruction_id, participant_id, idempotency_key, rail_type, payload, payload_text, traceparent, ordinal)
             ), streams AS (
-                INSERT INTO public.participant_outbox_sequences AS s (participant_id, next_sequence_id)
+                INSERT INTO symphony.participant_outbox_sequences AS s (participant_id, next_sequence_id)
                 SELECT r.participant_id, 1 + count(*) FROM requested r GROUP BY r.participant_id
                  ORDER BY r.participant_id COLLATE "C"
                 ON CONFLICT (participant_id)
@@ -72,19 +72,19 @@ BEGIN
                   FROM requested r JOIN streams s ON s.participant_id = r.participant_id
                  ORDER BY r.ordinal
             ), written AS (
-                INSERT INTO public.payment_outbox_instructions
+                INSERT INTO symphony.payment_outbox_instructions
                     (outbox_id, instruction_id, idempotency_key, participant_id, sequence_id, rail_type, payload,
                      request_hash, created_at, traceparent)
                 SELECT p.outbox_id, p.instruction_id, p.idempotency_key, p.participant_id, p.sequence_id, p.rail_type, p.payload,
-                       symphony_internal.payment_request_hash(p.participant_id, p.rail_type, p.payload_text), v_now, p.traceparent
+                       symphony.payment_request_hash(p.participant_id, p.rail_type, p.payload_text), v_now, p.traceparent
                   FROM placed p
             ), queued AS (
-                INSERT INTO public.payment_outbox_pending
+                INSERT INTO symphony.payment_outbox_pending
                     (outbox_id, instruction_id, participant_id, sequence_id, idempotency_key, rail_type,
                      next_attempt_at, created_at, lane_position)
                 SELECT p.outbox_id, p.instruction_id, p.participant_id, p.sequence_id, p.idempotency_key, p.rail_type,
                        v_now, v_now, CASE WHEN rail.fifo THEN p.sequence_id END
-                  FROM placed p LEFT JOIN public.payment_outbox_rails rail ON rail.rail_type = p.rail_type
+                  FROM placed p LEFT JOIN symphony.payment_outbox_rails rail ON rail.rail_type = p.rail_type
             )
             SELECT array_agg(p.outbox_id), array_agg(p.sequence_id) INTO v_ids, v_numbers FROM placed p;
             RETURN QUERY SELECT t.ordinal::INT, t.outbox_id, t.sequence_id, v_now, 'PENDING', false, NULL::TEXT, NULL::TEXT
@@ -95,10 +95,10 @@ BEGIN
         END;
     END IF;
 
-    PERFORM symphony_internal.pin_payment_rail(r.rail_type)
+    PERFORM symphony.pin_payment_rail(r.rail_type)
        FROM (SELECT DISTINCT t.rail_type FROM unnest(p_rail_types, v_defects) t(rail_type, defect)
               WHERE t.defect IS NULL ORDER BY 1) r;
-    INSERT INTO public.participant_outbox_sequences AS s (participant_id, next_sequence_id)
+    INSERT INTO symphony.participant_outbox_sequences AS s (participant_id, next_sequence_id)
     SELECT DISTINCT t.participant_id COLLATE "C", 1
       FROM unnest(p_participant_ids, v_defects) t(participant_id, defect) WHERE t.defect IS NULL ORDER BY 1
     ON CONFLICT (participant_id) DO UPDATE SET next_sequence_id = s.next_sequence_id;
@@ -125,11 +125,11 @@ BEGIN
                CASE WHEN placed.conflict
                     THEN 'idempotency key reused: this instruction and key already belong to another request' END
           INTO outbox_id, sequence_id, created_at, duplicate, error_code, error_message
-          FROM symphony_internal.place_payment_instruction(
+          FROM symphony.place_payment(
                    v_item.instruction_id, v_item.participant_id, v_item.idempotency_key, v_item.rail_type, v_item.payload,
-                   symphony_internal.payment_request_hash(v_item.participant_id, v_item.rail_type, v_item.payload_text),
+                   symphony.payment_request_hash(v_item.participant_id, v_item.rail_type, v_item.payload_text),
                    v_item.traceparent) placed;
-        state := CASE WHEN duplicate THEN symphony_internal.payment_item_state(outbox_id) WHEN error_code IS NULL THEN 'PENDING' END;
+        state := CASE WHEN duplicate THEN symphony.payment_item_state(outbox_id) WHEN error_code IS NULL THEN 'PENDING' END;
         RETURN NEXT;
     END LOOP;
 END $$;

@@ -1,21 +1,13 @@
--- pause_payment_lane: pause the whole payment lane.
+-- pause_payment_lane: stop paying.
 --
 -- Moves    lane: running -> paused
 -- Caller   symphony_operator, symphony_approver
--- Locks    the lane's settings
+-- Locks    as switch_outbox_lane
 -- Refuses  P7005 no actor or reason
--- Why      enqueueing goes on and what is in flight ends as it does: only claims stop.
-CREATE OR REPLACE FUNCTION public.pause_payment_lane(p_actor TEXT, p_reason TEXT, p_dry_run BOOLEAN DEFAULT false)
+-- Why      what is under way ends; nothing more is claimed, whatever its rail.
+CREATE OR REPLACE FUNCTION symphony.pause_payment_lane(p_actor TEXT, p_reason TEXT, p_dry_run BOOLEAN DEFAULT false)
 RETURNS TABLE (target TEXT, state_before TEXT, state_after TEXT, dry_run BOOLEAN)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    v_paused BOOLEAN;
 BEGIN
-    PERFORM symphony_internal.require_payment_act(p_actor, p_reason, NULL, false);
-    SELECT s.paused INTO v_paused FROM public.payment_outbox_settings s FOR UPDATE;
-    IF NOT p_dry_run AND v_paused IS DISTINCT FROM true THEN
-        UPDATE public.payment_outbox_settings SET paused = true;
-        PERFORM symphony_internal.record_payment_switch('PAUSED', p_actor, p_reason, jsonb_build_object('lane', 'payments'));
-    END IF;
-    RETURN QUERY SELECT 'payments', CASE WHEN v_paused THEN 'PAUSED' ELSE 'RUNNING' END, 'PAUSED', p_dry_run;
+    RETURN QUERY SELECT s.* FROM symphony.switch_outbox_lane('payments', true, p_actor, p_reason, p_dry_run) s;
 END $$;

@@ -6,8 +6,8 @@
 -- Refuses  nothing: no row for a key that was never given out
 -- Why      keys are derived and not stored, and an index over them would cost every enqueue: this reads all
 --          instructions, about two seconds a million. By instruction or outbox id it is found at once.
-CREATE OR REPLACE FUNCTION public.payment_by_rail_key(p_rail_key UUID) RETURNS SETOF UUID
+CREATE OR REPLACE FUNCTION symphony.payment_by_rail_key(p_rail_key UUID) RETURNS SETOF UUID
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
-    SELECT i.outbox_id FROM public.payment_outbox_instructions i CROSS JOIN public.symphony_installation s
-     WHERE symphony_internal.derive_key(s.installation_id, i.instruction_id, i.idempotency_key, i.redrive_no) = p_rail_key
+    SELECT i.outbox_id FROM symphony.payment_outbox_instructions i CROSS JOIN symphony.symphony_installation s
+     WHERE symphony.derive_key(s.installation_id, i.instruction_id, i.idempotency_key, i.redrive_no) = p_rail_key
 $$;

@@ -7,7 +7,7 @@
 -- Why      checked before the write and in our own words: a CHECK violation prints the failing row, account
 --          numbers included. One expression, so that a batch of 500 is checked inside one statement.
 --          STABLE, because pg_column_size is, and a function of a lower kind than its parts is not inlined.
-CREATE OR REPLACE FUNCTION symphony_internal.payment_request_defect(
+CREATE OR REPLACE FUNCTION symphony.payment_request_defect(
     p_instruction_id TEXT, p_participant_id TEXT, p_idempotency_key TEXT, p_rail_type TEXT,
     p_payload JSONB, p_payload_bytes INT, p_traceparent TEXT
 ) RETURNS TEXT LANGUAGE sql STABLE PARALLEL SAFE

@@ -7,7 +7,7 @@
 -- Why      the loop runs once unless items had to be set aside (FIFO, paused participant, parked zombies).
 --          Once something is found it looks at no more than twenty batches, so that a claim stays short;
 --          while nothing is found it goes on, because an empty answer means that there is nothing to do.
-CREATE OR REPLACE FUNCTION symphony_internal.pick_due_payments(
+CREATE OR REPLACE FUNCTION symphony.pick_due_payments(
     p_rail_type TEXT, p_after_due TIMESTAMPTZ, p_after_created TIMESTAMPTZ, p_after_id UUID, p_now TIMESTAMPTZ, p_limit INT,
     p_worker_id TEXT, p_check_waiting BOOLEAN,
     OUT outbox_ids UUID[], OUT last_due TIMESTAMPTZ, OUT last_created TIMESTAMPTZ, OUT last_id UUID, OUT exhausted BOOLEAN
@@ -34,7 +34,7 @@ BEGIN
         v_wanted := CASE WHEN v_found = 0 AND v_round > 1 THEN GREATEST(p_limit, 2000) ELSE p_limit - v_found END;
         WITH due AS MATERIALIZED (
             SELECT p.outbox_id, p.next_attempt_at, p.created_at, p.lease_token IS NOT NULL AS expired
-              FROM public.payment_outbox_pending p
+              FROM symphony.payment_outbox_pending p
              WHERE p.hold IS NULL AND p.rail_type = p_rail_type
                AND (p.next_attempt_at, p.created_at, p.outbox_id) > (last_due, last_created, last_id)
                AND p.next_attempt_at <= p_now
@@ -59,20 +59,20 @@ BEGIN
         v_aside := '{}';
         IF v_expired IS NOT NULL THEN
             SELECT coalesce(array_agg(r.outbox_id) FILTER (WHERE r.parked), '{}') INTO v_aside
-              FROM symphony_internal.requeue_expired_payments(v_expired, p_worker_id, NULL) r;
+              FROM symphony.requeue_expired_payments(v_expired, p_worker_id, NULL) r;
         END IF;
         IF cardinality(v_aside) > 0 THEN
             v_ids := ARRAY(SELECT t.id FROM unnest(v_ids) t(id) WHERE t.id <> ALL (v_aside));
         END IF;
         IF p_check_waiting AND cardinality(v_ids) > 0 THEN
-            v_aside := symphony_internal.set_aside_waiting_payments(v_ids);
+            v_aside := symphony.set_aside_waiting_payments(v_ids);
             v_ids := ARRAY(SELECT t.id FROM unnest(v_ids) t(id) WHERE t.id <> ALL (v_aside));
         END IF;
         IF cardinality(v_ids) > p_limit - v_found THEN
             -- More than asked for, found in a large step: the rest stays, and the next look begins right after.
             v_ids := v_ids[1 : p_limit - v_found];
             SELECT p.next_attempt_at, p.created_at, p.outbox_id INTO STRICT last_due, last_created, last_id
-              FROM public.payment_outbox_pending p WHERE p.outbox_id = v_ids[p_limit - v_found];
+              FROM symphony.payment_outbox_pending p WHERE p.outbox_id = v_ids[p_limit - v_found];
             exhausted := false;
         END IF;
         outbox_ids := outbox_ids || v_ids;

@@ -5,7 +5,7 @@
 -- Locks    nothing
 -- Refuses  P7001, P7002, P7003, as the answer says; nothing for OK
 -- Why      the words for an error exist once.
-CREATE OR REPLACE FUNCTION symphony_internal.raise_payment_answer(p_result TEXT, p_outbox_id UUID) RETURNS VOID
+CREATE OR REPLACE FUNCTION symphony.raise_payment_answer(p_result TEXT, p_outbox_id UUID) RETURNS VOID
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     CASE p_result

@@ -3,10 +3,10 @@
 -- Moves    parked -> due at once
 -- Caller   symphony_operator, symphony_approver
 -- Locks    the pending row
--- Refuses  P7005 no actor or reason, P7006 not parked, P7007 no such item, P7009 the rail never answered a try
+-- Refuses  P7005 no actor or reason, P7006 not parked, P7007 no such item, P7008 approval, P7009 the rail never answered a try
 -- Why      what must be inquired after is still inquired after first: releasing claims no knowledge.
 --          Whoever knows the outcome uses resolve_outbox.
-CREATE OR REPLACE FUNCTION public.release_outbox(
+CREATE OR REPLACE FUNCTION symphony.release_outbox(
     p_outbox_id UUID, p_actor TEXT, p_reason TEXT, p_approver TEXT DEFAULT NULL, p_dry_run BOOLEAN DEFAULT false,
     p_despite_unknown BOOLEAN DEFAULT false
 ) RETURNS TABLE (outbox_id UUID, state_before TEXT, state_after TEXT, dry_run BOOLEAN, tries JSONB, needs_despite_unknown BOOLEAN,
@@ -16,15 +16,15 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_known RECORD;
 BEGIN
-    PERFORM symphony_internal.require_payment_act(p_actor, p_reason, p_approver, false);
-    PERFORM symphony_internal.require_parked_payment(p_outbox_id);
-    v_known := symphony_internal.judge_payment_tries(p_outbox_id, false, p_despite_unknown, p_approver, p_dry_run);
-    IF NOT p_dry_run THEN
-        UPDATE public.payment_outbox_pending p SET hold = NULL, only_ask = false, next_attempt_at = clock_timestamp() WHERE p.outbox_id = p_outbox_id;
-        INSERT INTO public.payment_outbox_events (event_type, outbox_id, actor, approver, reason, details)
+    PERFORM symphony.require_outbox_act('payments', p_actor, p_reason, p_approver, p_dry_run IS FALSE);
+    PERFORM symphony.require_parked_payment(p_outbox_id);
+    v_known := symphony.judge_payment_tries(p_outbox_id, false, p_despite_unknown, p_approver, p_dry_run IS NOT FALSE);
+    IF p_dry_run IS FALSE THEN
+        UPDATE symphony.payment_outbox_pending p SET hold = NULL, only_ask = false, next_attempt_at = clock_timestamp() WHERE p.outbox_id = p_outbox_id;
+        INSERT INTO symphony.payment_outbox_events (event_type, outbox_id, actor, approver, reason, details)
         VALUES ('RELEASED', p_outbox_id, p_actor, p_approver, p_reason,
-                jsonb_build_object('despite_unknown', v_known.needs_despite_unknown));
-        PERFORM pg_notify('outbox_pending', 'new_work');
+                jsonb_build_object('despite_unknown', v_known.needs_despite_unknown) || symphony.acting_token());
+        PERFORM pg_notify(symphony.outbox_channel('outbox_pending'), 'new_work');
     END IF;
-    RETURN QUERY SELECT p_outbox_id, 'PARKED', 'PENDING', p_dry_run, v_known.tries, v_known.needs_despite_unknown, false;
+    RETURN QUERY SELECT p_outbox_id, 'PARKED', 'PENDING', p_dry_run IS NOT FALSE, v_known.tries, v_known.needs_despite_unknown, false;
 END $$;

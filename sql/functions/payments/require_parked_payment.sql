@@ -5,10 +5,10 @@
 -- Locks    the pending row
 -- Refuses  P7006 not parked, in flight or ended, P7007 no such item
 -- Why      only what the machine has let go may be settled by hand.
-CREATE OR REPLACE FUNCTION symphony_internal.require_parked_payment(p_outbox_id UUID) RETURNS public.payment_outbox_pending
+CREATE OR REPLACE FUNCTION symphony.require_parked_payment(p_outbox_id UUID) RETURNS symphony.payment_outbox_pending
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    v_row public.payment_outbox_pending := symphony_internal.lock_payment_for_act(p_outbox_id);
+    v_row symphony.payment_outbox_pending := symphony.lock_payment_for_act(p_outbox_id);
 BEGIN
     IF v_row.hold IS DISTINCT FROM 'PARKED' THEN
         RAISE EXCEPTION 'item % is not parked: the machine still has it', p_outbox_id

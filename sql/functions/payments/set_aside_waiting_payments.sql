@@ -8,7 +8,7 @@
 --          each, measured), so they leave the claimable index. An item is moved only while this
 --          transaction holds what it waits for: then that cannot vanish meanwhile, and whoever removes it
 --          afterwards finds the item and brings it back. If it cannot be held, the item stays where it is.
-CREATE OR REPLACE FUNCTION symphony_internal.set_aside_waiting_payments(p_outbox_ids UUID[]) RETURNS UUID[]
+CREATE OR REPLACE FUNCTION symphony.set_aside_waiting_payments(p_outbox_ids UUID[]) RETURNS UUID[]
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = on SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -20,11 +20,11 @@ DECLARE
 BEGIN
     WITH mine AS MATERIALIZED (
         SELECT q.outbox_id, q.participant_id, q.rail_type, q.lane_position, q.sequence_id
-          FROM public.payment_outbox_pending q WHERE q.outbox_id = ANY (p_outbox_ids) AND q.lane_position > 0
+          FROM symphony.payment_outbox_pending q WHERE q.outbox_id = ANY (p_outbox_ids) AND q.lane_position > 0
     ), heads AS MATERIALIZED ( -- one look per lane, not per item: under a held snapshot it walks the lane's finished items
         SELECT l.participant_id, l.rail_type, first.outbox_id AS head_id
           FROM (SELECT DISTINCT m.participant_id, m.rail_type FROM mine m) l
-         CROSS JOIN LATERAL (SELECT h.outbox_id FROM public.payment_outbox_pending h
+         CROSS JOIN LATERAL (SELECT h.outbox_id FROM symphony.payment_outbox_pending h
                               WHERE h.participant_id = l.participant_id AND h.rail_type = l.rail_type AND h.lane_position > 0
                               ORDER BY h.lane_position LIMIT 1) first
     )
@@ -34,7 +34,7 @@ BEGIN
                    -- it, also one of those that is in flight still.
                    CASE WHEN lane.head_id <> p.outbox_id THEN lane.head_id
                         WHEN p.lane_position <> p.sequence_id THEN
-                            (SELECT h.outbox_id FROM public.payment_outbox_pending h
+                            (SELECT h.outbox_id FROM symphony.payment_outbox_pending h
                               WHERE h.participant_id = p.participant_id AND h.rail_type = p.rail_type
                                 AND h.lane_position > p.lane_position AND h.lease_token IS NOT NULL LIMIT 1)
                    END AS head_id
@@ -42,26 +42,26 @@ BEGIN
      WHERE x.head_id IS NOT NULL;
     IF v_behind_ids IS NOT NULL THEN
         SELECT array_agg(h.outbox_id) INTO v_held
-          FROM (SELECT p.outbox_id FROM public.payment_outbox_pending p
+          FROM (SELECT p.outbox_id FROM symphony.payment_outbox_pending p
                  WHERE p.outbox_id = ANY (v_behind_heads) FOR KEY SHARE SKIP LOCKED) h;
         -- Looked at again under the lock: it may have been skipped, or its lease have ended, meanwhile.
-        UPDATE public.payment_outbox_pending p SET hold = 'BEHIND_HEAD'
+        UPDATE symphony.payment_outbox_pending p SET hold = 'BEHIND_HEAD'
           FROM unnest(v_behind_ids, v_behind_heads) t(outbox_id, head_id)
-          JOIN public.payment_outbox_pending h ON h.outbox_id = t.head_id
+          JOIN symphony.payment_outbox_pending h ON h.outbox_id = t.head_id
          WHERE p.outbox_id = t.outbox_id AND p.hold IS NULL AND t.head_id = ANY (v_held)
            AND h.lane_position > 0 AND (h.lane_position < p.lane_position OR h.lease_token IS NOT NULL);
     END IF;
 
     SELECT array_agg(p.outbox_id) INTO v_blocked_ids
-      FROM public.payment_outbox_pending p
-      JOIN public.payment_outbox_blocked_lanes b ON b.participant_id = p.participant_id AND b.rail_type = p.rail_type
+      FROM symphony.payment_outbox_pending p
+      JOIN symphony.payment_outbox_blocked_lanes b ON b.participant_id = p.participant_id AND b.rail_type = p.rail_type
                                                      AND b.lane_position < p.lane_position
      WHERE p.outbox_id = ANY (p_outbox_ids) AND p.lane_position > 0 AND p.outbox_id <> ALL (coalesce(v_behind_ids, '{}'));
     IF v_blocked_ids IS NOT NULL THEN
-        UPDATE public.payment_outbox_pending p SET hold = 'BEHIND_HEAD'
-          FROM (SELECT b.participant_id, b.rail_type, b.lane_position FROM public.payment_outbox_blocked_lanes b
+        UPDATE symphony.payment_outbox_pending p SET hold = 'BEHIND_HEAD'
+          FROM (SELECT b.participant_id, b.rail_type, b.lane_position FROM symphony.payment_outbox_blocked_lanes b
                  WHERE (b.participant_id, b.rail_type) IN (
-                     SELECT q.participant_id, q.rail_type FROM public.payment_outbox_pending q
+                     SELECT q.participant_id, q.rail_type FROM symphony.payment_outbox_pending q
                       WHERE q.outbox_id = ANY (v_blocked_ids))
                    FOR KEY SHARE SKIP LOCKED) lane
          WHERE p.outbox_id = ANY (v_blocked_ids)
@@ -70,14 +70,14 @@ BEGIN
     END IF;
 
     SELECT array_agg(p.outbox_id) INTO v_paused_ids
-      FROM public.payment_outbox_pending p
-      JOIN public.payment_outbox_paused_participants s ON s.participant_id = p.participant_id
+      FROM symphony.payment_outbox_pending p
+      JOIN symphony.payment_outbox_paused_participants s ON s.participant_id = p.participant_id
      WHERE p.outbox_id = ANY (p_outbox_ids)
        AND p.outbox_id <> ALL (coalesce(v_behind_ids, '{}') || coalesce(v_blocked_ids, '{}'));
     IF v_paused_ids IS NOT NULL THEN
-        UPDATE public.payment_outbox_pending p SET hold = 'PARTICIPANT_PAUSED'
-          FROM (SELECT s.participant_id FROM public.payment_outbox_paused_participants s
-                 WHERE s.participant_id IN (SELECT q.participant_id FROM public.payment_outbox_pending q
+        UPDATE symphony.payment_outbox_pending p SET hold = 'PARTICIPANT_PAUSED'
+          FROM (SELECT s.participant_id FROM symphony.payment_outbox_paused_participants s
+                 WHERE s.participant_id IN (SELECT q.participant_id FROM symphony.payment_outbox_pending q
                                              WHERE q.outbox_id = ANY (v_paused_ids))
                    FOR KEY SHARE SKIP LOCKED) paused
          WHERE p.outbox_id = ANY (v_paused_ids) AND p.hold IS NULL AND p.participant_id = paused.participant_id;

@@ -8,12 +8,12 @@
 --          bytes at least, so what is small is not looked through for depth; and below 1,536 bytes the digits of all
 --          its numbers together fit into 16 MB, which the caller throws away again.
 --          STABLE, because pg_column_size is, and a function of a lower kind than its parts is not inlined.
-CREATE OR REPLACE FUNCTION symphony_internal.bulky_json_defect(p_value JSONB) RETURNS TEXT LANGUAGE sql STABLE PARALLEL SAFE
+CREATE OR REPLACE FUNCTION symphony.bulky_json_defect(p_value JSONB) RETURNS TEXT LANGUAGE sql STABLE PARALLEL SAFE
 RETURN CASE
     WHEN pg_catalog.pg_column_size(p_value) < 512 THEN NULL
     WHEN p_value OPERATOR(pg_catalog.@?) '$.**{65}'::pg_catalog.jsonpath
         THEN 'is nested deeper than 64 levels'
     WHEN pg_catalog.pg_column_size(p_value) >= 1536
-         AND p_value OPERATOR(pg_catalog.@?) '$.** ? (@.type() == "number")'::pg_catalog.jsonpath AND symphony_internal.any_wide_number(p_value)
+         AND p_value OPERATOR(pg_catalog.@?) '$.** ? (@.type() == "number")'::pg_catalog.jsonpath AND symphony.any_wide_number(p_value)
         THEN 'has a number of more than 350 digits: send it as text'
 END;

@@ -5,7 +5,7 @@
 -- Locks    nothing
 -- Refuses  P0001 always
 -- Why      privileges stop every runtime role; this stops the owner and a superuser's slip as well.
-CREATE OR REPLACE FUNCTION public.refuse_ledger_change() RETURNS TRIGGER
+CREATE OR REPLACE FUNCTION symphony.refuse_ledger_change() RETURNS TRIGGER
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION '% on %: this table is append-only', TG_OP, TG_TABLE_NAME

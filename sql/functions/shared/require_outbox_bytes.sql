@@ -5,7 +5,7 @@
 -- Locks    nothing
 -- Refuses  P7005 for more than 16 MiB
 -- Why      a batch is copied several times on its way into the tables: 600 payloads of 1 MB took 4.1 GB in one backend.
-CREATE OR REPLACE FUNCTION symphony_internal.require_outbox_bytes(VARIADIC p_sizes INT[]) RETURNS VOID
+CREATE OR REPLACE FUNCTION symphony.require_outbox_bytes(VARIADIC p_sizes INT[]) RETURNS VOID
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_bytes BIGINT := 0;

@@ -5,7 +5,7 @@
 -- Locks    nothing
 -- Refuses  P7005, naming the argument and its bounds
 -- Why      everything has a bound; an unbounded claim or lease is a stuck queue later.
-CREATE OR REPLACE FUNCTION symphony_internal.require_outbox_count(p_argument TEXT, p_value BIGINT, p_limit BIGINT)
+CREATE OR REPLACE FUNCTION symphony.require_outbox_count(p_argument TEXT, p_value BIGINT, p_limit BIGINT)
 RETURNS VOID LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_value IS NULL OR p_value < 1 OR p_value > p_limit THEN

@@ -5,7 +5,7 @@
 -- Locks    nothing
 -- Refuses  P7005, naming the argument
 -- Why      one wording for one mistake; and no value is repeated in the error, because errors are logged.
-CREATE OR REPLACE FUNCTION symphony_internal.require_outbox_id(p_argument TEXT, p_value TEXT, p_limit INT DEFAULT 255)
+CREATE OR REPLACE FUNCTION symphony.require_outbox_id(p_argument TEXT, p_value TEXT, p_limit INT DEFAULT 255)
 RETURNS VOID LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_value IS NULL OR btrim(p_value, E' \t\n\r\f\x0B') = '' THEN

@@ -5,10 +5,10 @@
 -- Locks    nothing
 -- Refuses  P7005, naming the argument
 -- Why      one wording for one mistake; the size is asked for last, because to ask makes the value text.
-CREATE OR REPLACE FUNCTION symphony_internal.require_plain_json(p_argument TEXT, p_value JSONB, p_kib_max INT) RETURNS VOID
+CREATE OR REPLACE FUNCTION symphony.require_plain_json(p_argument TEXT, p_value JSONB, p_kib_max INT) RETURNS VOID
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    v_defect TEXT := symphony_internal.json_defect(p_value);
+    v_defect TEXT := symphony.json_defect(p_value);
 BEGIN
     IF v_defect IS NOT NULL THEN
         RAISE EXCEPTION '% %', p_argument, v_defect USING ERRCODE = 'P7005';

@@ -6,7 +6,7 @@
 -- Refuses  P7005 at REPEATABLE READ and SERIALIZABLE
 -- Why      "lock, then look" is only sound when the look is newer than the lock. Under a frozen snapshot a
 --          completed head would not see the item behind it, and the lane would stand still.
-CREATE OR REPLACE FUNCTION symphony_internal.require_read_committed() RETURNS VOID
+CREATE OR REPLACE FUNCTION symphony.require_read_committed() RETURNS VOID
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN

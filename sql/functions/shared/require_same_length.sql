@@ -5,7 +5,7 @@
 -- Locks    nothing
 -- Refuses  P7005, naming the array that differs
 -- Why      unnest() pads a short array with NULL: one item's reference would silently become another's.
-CREATE OR REPLACE FUNCTION symphony_internal.require_same_length(p_expected INT, p_names TEXT[], p_lengths INT[])
+CREATE OR REPLACE FUNCTION symphony.require_same_length(p_expected INT, p_names TEXT[], p_lengths INT[])
 RETURNS VOID LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     FOR i IN 1 .. cardinality(p_names) LOOP

@@ -4,9 +4,9 @@
 -- Caller   place_trigger
 -- Locks    nothing
 -- Refuses  nothing
--- Why      uuidv7() is in pg_catalog from PostgreSQL 18 on and in symphony_internal before, so no one name is right everywhere
+-- Why      uuidv7() is in pg_catalog from PostgreSQL 18 on and in our schema before, so no one name is right everywhere
 --          under a fixed search path; defaults of columns find theirs when the table is made.
-CREATE OR REPLACE FUNCTION symphony_internal.time_ordered_id() RETURNS UUID
+CREATE OR REPLACE FUNCTION symphony.time_ordered_id() RETURNS UUID
 LANGUAGE sql VOLATILE PARALLEL SAFE
 RETURN pg_catalog.encode(
     pg_catalog.set_bit(

@@ -1,26 +1,25 @@
 -- fire_triggers: something happened in an app; write an item for every trigger that is for it.
 --
 -- Moves    nothing -> pending, for each matching trigger
--- Caller   write_kv, send_message, end_triggers, receive_trigger_email; nobody else may
+-- Caller   write_kv, send_message, end_triggers; nobody else may
 -- Locks    nothing
 -- Refuses  nothing
--- Why      in the writer's own transaction: what rolls back has fired nothing. Case does not count in addresses.
-CREATE OR REPLACE FUNCTION symphony_internal.fire_triggers(
+-- Why      in the writer's own transaction: what rolls back has fired nothing.
+CREATE OR REPLACE FUNCTION symphony.fire_triggers(
     p_app_id UUID, p_source_kind TEXT, p_subject TEXT, p_payload JSONB, p_origin_principal UUID, p_depth INT, p_parent UUID, p_root UUID,
     p_after_dead_letter BOOLEAN
 ) RETURNS INT
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
-    v_trigger public.triggers;
+    v_trigger symphony.triggers;
     v_fired   INT := 0;
 BEGIN
-    FOR v_trigger IN SELECT t.* FROM public.triggers t
+    FOR v_trigger IN SELECT t.* FROM symphony.triggers t
                       WHERE t.app_id = p_app_id AND t.source_kind = p_source_kind
-                        AND CASE WHEN p_source_kind = 'email' THEN symphony_internal.trigger_matches(lower(t.filter), lower(p_subject))
-                                 ELSE symphony_internal.trigger_matches(t.filter, p_subject) END
+                        AND symphony.trigger_matches(t.filter, p_subject)
                       ORDER BY t.id
     LOOP
-        PERFORM symphony_internal.place_trigger(
+        PERFORM symphony.place_trigger(
             p_app_id, p_source_kind, v_trigger.id, v_trigger.script_name, p_payload, p_origin_principal, v_trigger.registered_by_principal,
             p_depth, p_parent, p_root, p_after_dead_letter, v_trigger.attempts_max, v_trigger.backoff_seconds);
         v_fired := v_fired + 1;

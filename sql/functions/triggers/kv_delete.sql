@@ -5,8 +5,9 @@
 -- Locks    the entry, until the caller's transaction ends
 -- Refuses  P7005 a bad key, P7007 no such app
 -- Why      answers whether there was one: deleting nothing fires nothing.
-CREATE OR REPLACE FUNCTION public.kv_delete(p_app TEXT, p_key TEXT, p_principal UUID DEFAULT NULL) RETURNS BOOLEAN
+CREATE OR REPLACE FUNCTION symphony.kv_delete(p_app TEXT, p_key TEXT, p_principal UUID DEFAULT NULL) RETURNS BOOLEAN
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN symphony_internal.write_kv(symphony_internal.require_app(p_app), p_key, NULL, p_principal, 0, NULL, NULL, false) > 0;
+    RETURN symphony.write_kv(
+        symphony.require_app(p_app), p_key, ARRAY['{"kind": "kv_delete"}'::JSONB], coalesce(p_principal, symphony.acting_principal()), 0, NULL, NULL, false) > 0;
 END $$;

@@ -5,7 +5,7 @@
 -- Locks    nothing
 -- Refuses  nothing: manifest_defect has looked
 -- Why      routes and triggers write them alike.
-CREATE OR REPLACE FUNCTION symphony_internal.manifest_backoff(p_entry JSONB) RETURNS INT[]
+CREATE OR REPLACE FUNCTION symphony.manifest_backoff(p_entry JSONB) RETURNS INT[]
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN p_entry ? 'backoffSeconds'
             THEN ARRAY(SELECT s::INT FROM pg_catalog.jsonb_array_elements_text(p_entry->'backoffSeconds') WITH ORDINALITY b(s, n) ORDER BY b.n)

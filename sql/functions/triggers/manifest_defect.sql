@@ -5,7 +5,7 @@
 -- Locks    nothing
 -- Refuses  nothing: it answers, naming the field
 -- Why      all of it is looked at before anything is changed.
-CREATE OR REPLACE FUNCTION symphony_internal.manifest_defect(p_manifest JSONB) RETURNS TEXT
+CREATE OR REPLACE FUNCTION symphony.manifest_defect(p_manifest JSONB) RETURNS TEXT
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_list  TEXT;
@@ -18,9 +18,9 @@ BEGIN
     IF jsonb_typeof(p_manifest) IS DISTINCT FROM 'object' THEN
         RETURN 'p_manifest must be a JSON object';
     END IF;
-    SELECT f INTO v_field FROM jsonb_object_keys(p_manifest) f WHERE f NOT IN ('scripts', 'routes', 'triggers', 'topics', 'queues') LIMIT 1;
+    SELECT f INTO v_field FROM jsonb_object_keys(p_manifest) f WHERE f NOT IN ('scripts', 'routes', 'triggers', 'topics', 'queues', 'cors', 'retention') LIMIT 1;
     IF FOUND THEN
-        RETURN format('%s is not known: a manifest has scripts, routes, triggers, topics and queues', quote_ident(left(v_field, 100)));
+        RETURN format('%s is not known: a manifest has scripts, routes, triggers, topics, queues, cors and retention', quote_ident(left(v_field, 100)));
     END IF;
     FOREACH v_list IN ARRAY ARRAY['scripts', 'routes', 'triggers', 'topics', 'queues'] LOOP
         IF p_manifest ? v_list AND jsonb_typeof(p_manifest->v_list) <> 'array' THEN
@@ -29,16 +29,33 @@ BEGIN
             RETURN format('%s has more than 1000 entries', v_list);
         END IF;
     END LOOP;
+    v_field := coalesce(symphony.manifest_cors_defect(p_manifest->'cors'), symphony.manifest_retention_defect(p_manifest->'retention'));
+    IF v_field IS NOT NULL THEN
+        RETURN v_field;
+    END IF;
+    FOR v_entry, v_at IN SELECT e.entry, format('queues[%s]', e.ordinal - 1)
+                           FROM jsonb_array_elements(coalesce(p_manifest->'queues', '[]')) WITH ORDINALITY e(entry, ordinal)
+                          WHERE jsonb_typeof(e.entry) = 'object'
+    LOOP
+        SELECT f INTO v_field FROM jsonb_object_keys(v_entry) f WHERE f NOT IN ('name', 'serial') LIMIT 1;
+        IF FOUND THEN
+            RETURN format('%s.%s is not known: it has name, serial', v_at, quote_ident(left(v_field, 100)));
+        ELSIF v_entry ? 'serial' AND jsonb_typeof(v_entry->'serial') <> 'boolean' THEN
+            RETURN v_at || '.serial must be true or false';
+        END IF;
+    END LOOP;
     FOREACH v_list IN ARRAY ARRAY['topics', 'queues'] LOOP
         IF EXISTS (SELECT FROM jsonb_array_elements(coalesce(p_manifest->v_list, '[]')) e
-                    WHERE jsonb_typeof(e) <> 'string' OR e #>> '{}' !~ '^[A-Za-z0-9][A-Za-z0-9._-]*$' OR length(e #>> '{}') > 100) THEN
+                    CROSS JOIN LATERAL (SELECT CASE WHEN v_list = 'queues' AND jsonb_typeof(e) = 'object' THEN e->'name' ELSE e END AS name) n
+                    WHERE (jsonb_typeof(n.name) = 'string' AND n.name #>> '{}' ~ '^[A-Za-z0-9][A-Za-z0-9._-]*$'
+                           AND length(n.name #>> '{}') <= 100) IS NOT TRUE) THEN
             RETURN format('%s must be names of letters, digits, dots, hyphens and underscores', v_list);
         END IF;
     END LOOP;
     FOREACH v_list IN ARRAY ARRAY['scripts', 'routes', 'triggers'] LOOP
         v_known := CASE v_list
-            WHEN 'scripts' THEN ARRAY['name', 'source', 'url', 'timeoutMs']
-            WHEN 'routes' THEN ARRAY['method', 'path', 'script', 'mode', 'waitMs', 'attempts', 'backoffSeconds']
+            WHEN 'scripts' THEN ARRAY['name', 'source', 'file', 'modules', 'url', 'timeoutMs']
+            WHEN 'routes' THEN ARRAY['method', 'path', 'script', 'mode', 'waitMs', 'attempts', 'backoffSeconds', 'rawBody', 'auth', 'signature', 'secret']
             ELSE ARRAY['name', 'kind', 'filter', 'script', 'attempts', 'backoffSeconds', 'timeZone', 'missed'] END;
         FOR v_entry, v_at IN SELECT e.entry, format('%s[%s]', v_list, e.ordinal - 1)
                                FROM jsonb_array_elements(coalesce(p_manifest->v_list, '[]')) WITH ORDINALITY e(entry, ordinal)
@@ -50,7 +67,8 @@ BEGIN
             IF FOUND THEN
                 RETURN format('%s.%s is not known: it has %s', v_at, quote_ident(left(v_field, 100)), array_to_string(v_known, ', '));
             END IF;
-            FOREACH v_field IN ARRAY ARRAY['name', 'source', 'url', 'method', 'path', 'script', 'mode', 'kind', 'filter', 'timeZone', 'missed'] LOOP
+            FOREACH v_field IN ARRAY ARRAY['name', 'source', 'file', 'url', 'method', 'path', 'script', 'mode', 'kind', 'filter', 'timeZone', 'missed',
+                                          'auth', 'signature', 'secret'] LOOP
                 IF v_entry ? v_field AND jsonb_typeof(v_entry->v_field) <> 'string' THEN
                     RETURN format('%s.%s must be a string', v_at, v_field);
                 END IF;
@@ -61,6 +79,9 @@ BEGIN
                     RETURN format('%s.%s must be a whole number from 1 to %s', v_at, v_field, CASE v_field WHEN 'attempts' THEN 20 ELSE 300000 END);
                 END IF;
             END LOOP;
+            IF v_entry ? 'rawBody' AND jsonb_typeof(v_entry->'rawBody') <> 'boolean' THEN
+                RETURN v_at || '.rawBody must be true or false';
+            END IF;
             IF v_entry ? 'backoffSeconds' AND (jsonb_typeof(v_entry->'backoffSeconds') <> 'array'
                     OR jsonb_array_length(v_entry->'backoffSeconds') NOT BETWEEN 1 AND 20
                     OR EXISTS (SELECT FROM jsonb_array_elements(v_entry->'backoffSeconds') s
@@ -73,21 +94,44 @@ BEGIN
                 RETURN v_at || ' must have either source or url';
             ELSIF v_list = 'scripts' AND octet_length(v_entry->>'source') > 1048576 THEN
                 RETURN v_at || '.source is larger than 1 MiB';
+            ELSIF v_list = 'scripts' AND v_entry ? 'url' AND v_entry ?| ARRAY['file', 'modules'] THEN
+                RETURN v_at || ' must have file and modules only with source';
+            ELSIF v_list = 'scripts' AND v_entry ? 'file' AND symphony.is_app_file(v_entry->>'file') IS NOT TRUE THEN
+                RETURN v_at || '.file must be a path inside the app, such as scripts/order.js';
+            ELSIF v_list = 'scripts' AND v_entry ? 'modules' AND jsonb_typeof(v_entry->'modules') <> 'object' THEN
+                RETURN v_at || '.modules must be an object of paths and sources';
+            ELSIF v_list = 'scripts' AND (SELECT count(*) > 100 FROM jsonb_object_keys(coalesce(v_entry->'modules', '{}'))) THEN
+                RETURN v_at || '.modules has more than 100 files';
+            ELSIF v_list = 'scripts' AND EXISTS (SELECT FROM jsonb_each(coalesce(v_entry->'modules', '{}')) m
+                                                  WHERE (symphony.is_app_file(m.key) AND jsonb_typeof(m.value) = 'string') IS NOT TRUE
+                                                     OR octet_length(m.value #>> '{}') > 1048576) THEN
+                RETURN v_at || '.modules must be paths inside the app, each with a source of at most 1 MiB';
             ELSIF v_list = 'scripts' AND v_entry->>'url' !~ '^https?://' THEN
                 RETURN v_at || '.url must begin with https:// or http://';
             ELSIF v_list <> 'scripts' AND NOT coalesce(v_entry->>'script' = ANY (v_names), false) THEN
                 RETURN format('%s.script must name one of the scripts', v_at);
-            ELSIF v_list = 'routes' AND (v_entry->>'method' IN ('GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE')) IS NOT TRUE THEN
-                RETURN v_at || '.method must be GET, HEAD, POST, PUT, PATCH or DELETE';
-            ELSIF v_list = 'routes' AND (v_entry->>'path' ~ '^/([A-Za-z0-9._~-]+|\{[a-z][a-zA-Z0-9]*\}|/)*$' AND length(v_entry->>'path') <= 500
+            ELSIF v_list = 'routes' AND (v_entry->>'method' IN ('GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS')) IS NOT TRUE THEN
+                RETURN v_at || '.method must be GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS';
+            ELSIF v_list = 'routes' AND (v_entry->>'path' ~ '^/([A-Za-z0-9._~-]+|\{[a-z][a-zA-Z0-9]*\}|/)*(\{\*[a-z][a-zA-Z0-9]*\})?$' AND length(v_entry->>'path') <= 500
                                          AND v_entry->>'path' !~ '//') IS NOT TRUE THEN
-                RETURN v_at || '.path must be a path such as /orders/{id}';
+                RETURN v_at || '.path must be a path such as /orders/{id} or /files/{*rest}';
             ELSIF v_list = 'routes' AND v_entry ? 'mode' AND v_entry->>'mode' NOT IN ('sync', 'async') THEN
                 RETURN v_at || '.mode must be sync or async';
+            ELSIF v_list = 'routes' AND v_entry ? 'auth' AND v_entry->>'auth' NOT IN ('none', 'token', 'hmac') THEN
+                RETURN v_at || '.auth must be none, token or hmac';
+            ELSIF v_list = 'routes' AND coalesce(v_entry->>'auth', 'none') <> 'hmac' AND (v_entry ? 'signature' OR v_entry ? 'secret') THEN
+                RETURN v_at || '.signature and .secret are for auth hmac only';
+            ELSIF v_list = 'routes' AND v_entry->>'auth' = 'hmac'
+                  AND (v_entry->>'signature' IN ('standard-webhooks', 'stripe', 'github')) IS NOT TRUE THEN
+                RETURN v_at || '.signature must be standard-webhooks, stripe or github';
+            ELSIF v_list = 'routes' AND v_entry->>'auth' = 'hmac' AND (v_entry->>'secret' ~ '^[A-Za-z][A-Za-z0-9_-]{0,99}$') IS NOT TRUE THEN
+                RETURN v_at || '.secret must name the secret: letters, digits, hyphens and underscores, a letter first';
             ELSIF v_list = 'triggers' AND (v_entry->>'kind' IN ('kv', 'cron', 'pubsub', 'queue', 'email', 'dead_letter')) IS NOT TRUE THEN
                 RETURN v_at || '.kind must be kv, cron, pubsub, queue, email or dead_letter';
             ELSIF v_list = 'triggers' AND (v_entry->>'filter' <> '' AND length(v_entry->>'filter') <= 512) IS NOT TRUE THEN
                 RETURN v_at || '.filter must say which: a name, the beginning of one and *, or for cron its expression';
+            ELSIF v_list = 'triggers' AND v_entry->>'kind' = 'email' AND NOT symphony.is_mail_filter(v_entry->>'filter') THEN
+                RETURN v_at || '.filter must be an address, the beginning of one and *, or *@ and a domain';
             ELSIF v_list = 'triggers' AND v_entry ? 'missed' AND v_entry->>'missed' NOT IN ('skip', 'catch_up') THEN
                 RETURN v_at || '.missed must be skip or catch_up';
             ELSIF v_list = 'triggers' AND (v_entry ? 'timeZone' OR v_entry ? 'missed') AND v_entry->>'kind' <> 'cron' THEN
@@ -103,6 +147,7 @@ BEGIN
     SELECT format('%s is there twice', x.what) INTO v_field
       FROM (SELECT 'script ' || (e->>'name') AS what FROM jsonb_array_elements(coalesce(p_manifest->'scripts', '[]')) e
             UNION ALL SELECT 'route ' || (e->>'method') || ' ' || (e->>'path') FROM jsonb_array_elements(coalesce(p_manifest->'routes', '[]')) e
+            UNION ALL SELECT 'queue ' || q.name FROM symphony.manifest_queues(p_manifest) q
             UNION ALL SELECT 'trigger ' || (e->>'name') FROM jsonb_array_elements(coalesce(p_manifest->'triggers', '[]')) e) x
      GROUP BY x.what HAVING count(*) > 1 LIMIT 1;
     RETURN v_field;

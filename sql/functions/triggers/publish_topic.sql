@@ -5,8 +5,8 @@
 -- Locks    nothing
 -- Refuses  P7005 an undeclared topic or a bad message, P7007 no such app
 -- Why      answers how many there were.
-CREATE OR REPLACE FUNCTION public.publish_topic(p_app TEXT, p_topic TEXT, p_message JSONB, p_principal UUID DEFAULT NULL) RETURNS INT
+CREATE OR REPLACE FUNCTION symphony.publish_topic(p_app TEXT, p_topic TEXT, p_message JSONB, p_principal UUID DEFAULT NULL) RETURNS INT
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN symphony_internal.send_message(symphony_internal.require_app(p_app), 'pubsub', p_topic, p_message, p_principal, 0, NULL, NULL, false);
+    RETURN symphony.send_message(symphony.require_app(p_app), 'pubsub', p_topic, p_message, coalesce(p_principal, symphony.acting_principal()), 0, NULL, NULL, false);
 END $$;

@@ -1,29 +1,70 @@
 -- receive_trigger_email: mail came in; fire every trigger for its recipient.
 --
--- Moves    nothing -> pending, for each matching trigger of any app
+-- Moves    nothing -> pending, for each matching trigger of an app that holds the address
 -- Caller   symphony_ingest
--- Locks    nothing
--- Refuses  P7005 for mail that is no JSON object or too large
+-- Locks    the count of what this sender has sent there
+-- Refuses  P7005 for mail that is no JSON object or too large, P7012 if the sender has sent as much as it may
 -- Why      answers how many wanted it: with p_mail NULL, how many would. Nobody: the listener refuses the recipient.
-CREATE OR REPLACE FUNCTION public.receive_trigger_email(p_recipient TEXT, p_mail JSONB) RETURNS INT
+--          An app has the mail of the addresses it has claimed and was granted, whatever its triggers say.
+--          p_principal is the sender if verified, or who handed the message in; what nobody vouches for has none.
+--          p_answers_to: ids of mail that it answers. It stands one deeper than those of ours, so that two programs that
+--          answer each other end at depth_max; also while the relay's answer is on its way, because a robot is faster.
+--          p_per_hour_max bounds those that do not say what they answer; counted here, it holds for all processes together.
+CREATE OR REPLACE FUNCTION symphony.receive_trigger_email(
+    p_recipient TEXT, p_mail JSONB, p_principal UUID DEFAULT NULL, p_answers_to UUID[] DEFAULT NULL, p_sender TEXT DEFAULT NULL,
+    p_per_hour_max INT DEFAULT NULL
+) RETURNS INT
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
-    v_app   UUID;
-    v_count INT := 0;
+    v_filters TEXT[];
+    v_apps    UUID[];
+    v_trigger symphony.triggers;
+    v_now     TIMESTAMPTZ := clock_timestamp();
+    v_mails   INT;
+    v_count   INT := 0;
+    v_depth   INT := 0;
 BEGIN
-    PERFORM symphony_internal.require_outbox_id('p_recipient', p_recipient);
-    IF p_mail IS NULL THEN
-        RETURN (SELECT count(*) FROM public.triggers t
-                 WHERE t.source_kind = 'email' AND symphony_internal.trigger_matches(lower(t.filter), lower(p_recipient)));
-    ELSIF jsonb_typeof(p_mail) <> 'object' THEN
+    PERFORM symphony.require_outbox_id('p_recipient', p_recipient);
+    IF p_mail IS NOT NULL AND jsonb_typeof(p_mail) <> 'object' THEN
         RAISE EXCEPTION 'p_mail must be a JSON object of at most 4 MiB' USING ERRCODE = 'P7005';
+    ELSIF p_mail IS NOT NULL THEN
+        PERFORM symphony.require_plain_json('p_mail', p_mail, 4096);
     END IF;
-    PERFORM symphony_internal.require_plain_json('p_mail', p_mail, 4096);
-    FOR v_app IN SELECT DISTINCT t.app_id FROM public.triggers t
-                  WHERE t.source_kind = 'email' AND symphony_internal.trigger_matches(lower(t.filter), lower(p_recipient)) ORDER BY 1
+    v_filters := symphony.mail_filters(p_recipient);
+    v_apps := ARRAY(SELECT m.app_id FROM symphony.mail_addresses m WHERE m.address = v_filters[1]
+                    UNION SELECT g.app_id FROM symphony.mail_grants g WHERE g.filter = ANY (v_filters));
+    SELECT count(*) INTO v_count FROM symphony.triggers t
+     WHERE t.source_kind = 'email' AND t.app_id = ANY (v_apps) AND lower(t.filter) = ANY (v_filters);
+    IF p_mail IS NULL OR v_count = 0 THEN
+        RETURN v_count;
+    END IF;
+    IF p_per_hour_max IS NOT NULL THEN
+        INSERT INTO symphony.mail_counts AS c (address, sender, since) VALUES (v_filters[1], lower(left(coalesce(p_sender, ''), 512) COLLATE "C"), v_now)
+        ON CONFLICT (address, sender) DO UPDATE
+           SET since = CASE WHEN c.since <= v_now - INTERVAL '1 hour' THEN v_now ELSE c.since END,
+               mails = CASE WHEN c.since <= v_now - INTERVAL '1 hour' THEN 1 ELSE c.mails + 1 END
+        RETURNING c.mails INTO v_mails;
+        IF v_mails > p_per_hour_max THEN
+            RAISE EXCEPTION 'p_per_hour_max: this sender has sent as many messages to this address as it may in an hour' USING ERRCODE = 'P7012';
+        END IF;
+    END IF;
+    IF cardinality(p_answers_to) > 0 THEN
+        v_depth := coalesce(
+            (SELECT max(o.trigger_depth) + 1
+               FROM (SELECT e.trigger_depth FROM symphony.trigger_outbox_executions e
+                      WHERE e.source_kind = 'email' AND e.script_id IS NULL AND e.payload->>'messageKey' = ANY (p_answers_to::TEXT[])
+                     UNION ALL
+                     SELECT p.trigger_depth FROM symphony.trigger_outbox_pending p
+                      WHERE p.source_kind = 'email' AND p.script_id IS NULL AND p.payload->>'messageKey' = ANY (p_answers_to::TEXT[])) o), 0);
+    END IF;
+    FOR v_trigger IN SELECT t.* FROM symphony.triggers t
+                      WHERE t.source_kind = 'email' AND t.app_id = ANY (v_apps) AND lower(t.filter) = ANY (v_filters)
+                      ORDER BY t.app_id, t.id
     LOOP
-        v_count := v_count + symphony_internal.fire_triggers(
-            v_app, 'email', p_recipient, jsonb_build_object('direction', 'in', 'recipient', p_recipient, 'mail', p_mail), NULL, 0, NULL, NULL, false);
+        PERFORM symphony.place_trigger(
+            v_trigger.app_id, 'email', v_trigger.id, v_trigger.script_name,
+            jsonb_build_object('direction', 'in', 'recipient', p_recipient, 'mail', p_mail), p_principal, v_trigger.registered_by_principal,
+            v_depth, NULL, NULL, false, v_trigger.attempts_max, v_trigger.backoff_seconds);
     END LOOP;
     RETURN v_count;
 END $$;

@@ -2,45 +2,49 @@
 --
 -- Moves    nothing -> pending; for a queue without a consumer, nothing -> waiting
 -- Caller   publish_topic, send_to_queue, apply_trigger_effects, push_app; nobody else may
--- Locks    the queue's row against a push that changes its consumers
+-- Locks    the queue's row against a push that changes its consumers; the order a message goes in
 -- Refuses  P7005 for a topic or queue the app has not declared, or a message that is too large
 -- Why      one consumer per message is decided here, once: of several triggers on a queue a random one gets it.
-CREATE OR REPLACE FUNCTION symphony_internal.send_message(
+CREATE OR REPLACE FUNCTION symphony.send_message(
     p_app_id UUID, p_source_kind TEXT, p_name TEXT, p_message JSONB, p_origin_principal UUID, p_depth INT, p_parent UUID, p_root UUID,
-    p_after_dead_letter BOOLEAN
+    p_after_dead_letter BOOLEAN, p_key TEXT DEFAULT NULL
 ) RETURNS INT
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
-    v_trigger public.triggers;
+    v_trigger symphony.triggers;
     v_payload JSONB := jsonb_build_object(CASE p_source_kind WHEN 'queue' THEN 'queue' ELSE 'topic' END, p_name, 'message', p_message);
 BEGIN
-    PERFORM symphony_internal.require_outbox_id('p_' || CASE p_source_kind WHEN 'queue' THEN 'queue' ELSE 'topic' END, p_name);
+    PERFORM symphony.require_outbox_id('p_' || CASE p_source_kind WHEN 'queue' THEN 'queue' ELSE 'topic' END, p_name);
     IF p_message IS NULL THEN
         RAISE EXCEPTION 'p_message is missing: give a JSON value' USING ERRCODE = 'P7005';
     END IF;
-    PERFORM symphony_internal.require_plain_json('p_message', p_message, 256);
+    PERFORM symphony.require_plain_json('p_message', p_message, 256);
     IF p_source_kind = 'pubsub' THEN
-        IF NOT EXISTS (SELECT FROM public.topics t WHERE t.app_id = p_app_id AND t.name = p_name) THEN
+        IF NOT EXISTS (SELECT FROM symphony.topics t WHERE t.app_id = p_app_id AND t.name = p_name) THEN
             RAISE EXCEPTION 'the app has no topic %: declare it in app.json under topics', quote_ident(p_name) USING ERRCODE = 'P7005';
         END IF;
-        RETURN symphony_internal.fire_triggers(p_app_id, 'pubsub', p_name, v_payload, p_origin_principal, p_depth, p_parent, p_root,
+        RETURN symphony.fire_triggers(p_app_id, 'pubsub', p_name, v_payload, p_origin_principal, p_depth, p_parent, p_root,
                                                p_after_dead_letter);
     END IF;
-    PERFORM FROM public.queues q WHERE q.app_id = p_app_id AND q.name = p_name FOR SHARE;
+    IF p_key IS NOT NULL THEN
+        PERFORM symphony.require_outbox_id('p_key', p_key, 512);
+    END IF;
+    PERFORM FROM symphony.queues q WHERE q.app_id = p_app_id AND q.name = p_name FOR SHARE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the app has no queue %: declare it in app.json under queues', quote_ident(p_name) USING ERRCODE = 'P7005';
     END IF;
-    SELECT t.* INTO v_trigger FROM public.triggers t
-     WHERE t.app_id = p_app_id AND t.source_kind = 'queue' AND symphony_internal.trigger_matches(t.filter, p_name)
+    SELECT t.* INTO v_trigger FROM symphony.triggers t
+     WHERE t.app_id = p_app_id AND t.source_kind = 'queue' AND symphony.trigger_matches(t.filter, p_name)
      ORDER BY random() LIMIT 1;
     IF NOT FOUND THEN
-        INSERT INTO public.queue_messages
-            (app_id, queue, payload, origin_principal, trigger_depth, parent_execution_id, root_execution_id, after_dead_letter)
-        VALUES (p_app_id, p_name, p_message, p_origin_principal, p_depth, p_parent, p_root, p_after_dead_letter);
+        INSERT INTO symphony.queue_messages
+            (app_id, queue, payload, message_key, origin_principal, trigger_depth, parent_execution_id, root_execution_id, after_dead_letter)
+        VALUES (p_app_id, p_name, p_message, p_key, p_origin_principal, p_depth, p_parent, p_root, p_after_dead_letter);
         RETURN 0;
     END IF;
-    PERFORM symphony_internal.place_trigger(
+    PERFORM symphony.place_trigger(
         p_app_id, 'queue', v_trigger.id, v_trigger.script_name, v_payload, p_origin_principal, v_trigger.registered_by_principal,
-        p_depth, p_parent, p_root, p_after_dead_letter, v_trigger.attempts_max, v_trigger.backoff_seconds);
+        p_depth, p_parent, p_root, p_after_dead_letter, v_trigger.attempts_max, v_trigger.backoff_seconds,
+        p_order_key => symphony.queue_order(p_app_id, p_name, p_key));
     RETURN 1;
 END $$;

@@ -14,11 +14,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use url::Host;
 
+pub use crate::bounds::address::ADDRESSES_TRIED_MAX;
 pub use kinds::AddressKind;
 pub use network::{Network, NetworkError};
-
-/// How many addresses of one name are tried at most.
-pub const ADDRESSES_TRIED_MAX: usize = 4;
 
 /// Says which addresses may be called. By default: public ones.
 #[derive(Debug, Clone, Default)]

@@ -1,7 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use tokio::net::TcpListener;
 use url::{Host, Url};
 
 use super::{AddressGuard, AddressKind, Network, NetworkError, ResolveError, Transport};
@@ -206,6 +207,50 @@ pub(crate) const TABLE: &[(AddressKind, &[&str])] = &[
         ],
     ),
 ];
+
+/// Spellings of addresses that are not public, as an attacker would write them into a URL.
+pub(crate) const SPELLINGS: &[&str] = &[
+    "127.1",
+    "2130706433",
+    "0x7f000001",
+    "0177.0.0.1",
+    "%31%32%37.0.0.1",
+    "①②⑦.0.0.1",
+    "[::ffff:127.0.0.1]",
+    "[::FFFF:7F00:1]",
+    "0",
+    "[::]",
+    "0xa9fea9fe",
+    "2852039166",
+    "[::ffff:a9fe:a9fe]",
+    "[64:ff9b::a9fe:a9fe]",
+    "[fd00:ec2::254]",
+    "10.1",
+    "192.168.257",
+];
+
+/// A listener that no connection may reach, on every address of this machine.
+pub(crate) async fn trap() -> (TcpListener, u16) {
+    let everywhere = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+    let listener = match TcpListener::bind(everywhere).await {
+        Ok(listener) => listener,
+        Err(_without_ipv6) => TcpListener::bind("0.0.0.0:0").await.unwrap(),
+    };
+    let port = listener.local_addr().unwrap().port();
+    (listener, port)
+}
+
+/// Nobody has connected to the trap.
+pub(crate) async fn assert_untouched(trap: TcpListener) {
+    // A connection would have been queued by the kernel before its client went on.
+    let accepted = futures_util::FutureExt::now_or_never(trap.accept());
+    assert!(accepted.is_none(), "{accepted:?}");
+    // And the trap works.
+    let port = trap.local_addr().unwrap().port();
+    let (accepted, connected) =
+        tokio::join!(trap.accept(), tokio::net::TcpStream::connect(("127.0.0.1", port)));
+    assert!(accepted.is_ok() && connected.is_ok());
+}
 
 #[test]
 fn every_address_is_what_the_registries_say() {

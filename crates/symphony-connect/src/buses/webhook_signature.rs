@@ -6,6 +6,9 @@
 
 use std::fmt;
 
+use crate::bounds::webhooks::SECRET_BYTES;
+pub use crate::bounds::webhooks::SECRETS_MAX;
+pub use crate::bounds::webhooks::TOLERANCE_SECONDS;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -17,13 +20,7 @@ pub const ID_HEADER: &str = "webhook-id";
 pub const TIMESTAMP_HEADER: &str = "webhook-timestamp";
 /// The header that carries the signatures.
 pub const SIGNATURE_HEADER: &str = "webhook-signature";
-/// How far a receiver's clock may be from ours, as the standard's libraries have it.
-pub const TOLERANCE_SECONDS: u64 = 300;
-/// Secrets of one endpoint, at most.
-pub const SECRETS_MAX: usize = 4;
 
-/// What the standard allows, in bytes.
-const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 const SECRET_PREFIX: &str = "whsec_";
 const VERSION: &str = "v1";
 

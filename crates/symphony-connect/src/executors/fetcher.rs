@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hyper::body::Bytes;
-use hyper::header::{HOST, HeaderMap, HeaderValue, USER_AGENT};
+use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, Uri};
 use serde::Deserialize;
+use symphony::{FieldError, FieldErrors};
 use tokio::time::Instant;
 
-use super::SettingsError;
 use crate::http_client::{self, Body, Conditions, Endpoint, Failure, Reply, TlsFiles};
 use crate::settings::Defects;
 
@@ -60,7 +60,7 @@ pub(super) struct Call {
 
 impl Fetcher {
     /// A fetcher as configured.
-    pub fn new(settings: &FetchSettings) -> Result<Self, SettingsError> {
+    pub fn new(settings: &FetchSettings) -> Result<Self, FieldErrors> {
         let mut defects = Defects::default();
         defects.within("request_bytes_max", settings.request_bytes_max, 1, 64 << 20);
         defects.within("response_bytes_max", settings.response_bytes_max, 1, 64 << 20);
@@ -83,12 +83,20 @@ impl Fetcher {
     }
 
     /// Where a URL leads. What can be refused without resolving is refused now.
-    pub(super) fn endpoint(&self, url: &str) -> Result<Endpoint, SettingsError> {
+    pub(super) fn endpoint(&self, url: &str) -> Result<Endpoint, FieldError> {
         Endpoint::new("url", url, &self.conditions)
     }
 
     pub(super) fn request_bytes_max(&self) -> usize {
         self.request_bytes_max
+    }
+}
+
+/// Say what caused the call, unless whoever calls has said so.
+pub(super) fn trace_header(headers: &mut HeaderMap, traceparent: Option<&str>) {
+    let value = traceparent.and_then(|text| HeaderValue::from_str(text).ok());
+    if let Some(value) = value {
+        headers.entry(HeaderName::from_static("traceparent")).or_insert(value);
     }
 }
 

@@ -18,16 +18,18 @@ use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use symphony::lanes::triggers::executor::{Effect, Execution, Executor, LogLine, Outcome, Request};
+use symphony::json::Members;
+use symphony::lanes::triggers::executor::{
+    Effect, Execution, Executor, LogLine, Request, RunOutcome,
+};
+use symphony::{FieldError, FieldErrors};
 use tokio::time::{Instant, timeout_at};
 
-use super::fetcher::{Call, send};
+use super::fetcher::{Call, send, trace_header};
 use super::output::{Effects, Logs, storable};
-use super::{Fetcher, OutputLimits, SettingsError, failed, request_text};
+use super::{Fetcher, OutputLimits, failed, request_text};
+use crate::bounds::executors::ENDPOINTS_KEPT_MAX;
 use crate::http_client::{Endpoint, Failure, Reply};
-
-/// URLs whose connections are kept.
-const ENDPOINTS_KEPT_MAX: usize = 256;
 
 /// Posts requests to URLs.
 pub struct HttpExecutor {
@@ -41,12 +43,12 @@ type Parts = (Box<RawValue>, Vec<LogLine>, Vec<Effect>);
 
 impl HttpExecutor {
     /// An executor that reaches what `fetcher` may reach, and takes answers within these limits.
-    pub fn new(fetcher: Arc<Fetcher>, limits: OutputLimits) -> Result<Self, SettingsError> {
+    pub fn new(fetcher: Arc<Fetcher>, limits: OutputLimits) -> Result<Self, FieldErrors> {
         limits.check()?;
         Ok(Self { fetcher, limits, endpoints: Mutex::new(HashMap::new()) })
     }
 
-    fn endpoint(&self, url: &str) -> Result<Arc<Endpoint>, SettingsError> {
+    fn endpoint(&self, url: &str) -> Result<Arc<Endpoint>, FieldError> {
         let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(endpoint) = endpoints.get(url) {
             return Ok(Arc::clone(endpoint));
@@ -59,7 +61,7 @@ impl HttpExecutor {
         Ok(endpoint)
     }
 
-    async fn post(&self, request: &Request) -> Result<Parts, Outcome> {
+    async fn post(&self, request: &Request) -> Result<Parts, RunOutcome> {
         let deadline = Instant::now() + request.timeout;
         let url = request.url.as_deref().unwrap_or_default();
         let endpoint = self
@@ -73,19 +75,20 @@ impl HttpExecutor {
         }
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        trace_header(&mut headers, request.traceparent.as_deref());
         let call = Call { method: Method::POST, headers, body: Bytes::from(text) };
         let Ok(reply) = timeout_at(deadline, send(&endpoint, call, deadline)).await else {
-            return Err(Outcome::TimedOut);
+            return Err(RunOutcome::TimedOut);
         };
         self.read(&reply.map_err(in_words)?)
     }
 
-    fn read(&self, reply: &Reply) -> Result<Parts, Outcome> {
+    fn read(&self, reply: &Reply) -> Result<Parts, RunOutcome> {
         if !(200..300).contains(&reply.status) {
             let retryable = matches!(reply.status, 408 | 500..600);
             let problem = format!("the URL answered with status {}", reply.status);
             if matches!(reply.status, 429 | 503) {
-                return Err(Outcome::Away { code: "HTTP_STATUS", message: problem });
+                return Err(RunOutcome::Away { code: "HTTP_STATUS", message: problem });
             }
             return Err(failed("HTTP_STATUS", &problem, retryable));
         }
@@ -105,8 +108,8 @@ impl HttpExecutor {
             let problem = format!("the value is larger than {most} bytes");
             return Err(failed("OUTPUT_LIMIT", &problem, false));
         }
-        let value = storable(answer.value.get().to_owned())
-            .map_err(|problem| bad(&format!("the value {problem}")))?;
+        let value =
+            storable(answer.value.get()).map_err(|problem| bad(&format!("the value {problem}")))?;
         let mut logs = Logs::new(&self.limits);
         for line in &answer.logs {
             let known = ["debug", "info", "warn", "error"].contains(&line.level.as_str());
@@ -127,9 +130,10 @@ impl Executor for HttpExecutor {
     async fn run(&self, request: &Request) -> Execution {
         match self.post(request).await {
             Ok((value, logs, effects)) => {
-                Execution { outcome: Outcome::Value(value), logs, effects }
+                let outcome = RunOutcome::Value(value);
+                Execution { logs, effects, has_left: true, ..Execution::new(outcome) }
             }
-            Err(outcome) => Execution { outcome, logs: Vec::new(), effects: Vec::new() },
+            Err(outcome) => Execution { has_left: true, ..Execution::new(outcome) },
         }
     }
 }
@@ -140,15 +144,15 @@ impl fmt::Debug for HttpExecutor {
     }
 }
 
-fn in_words(failure: Failure) -> Outcome {
+fn in_words(failure: Failure) -> RunOutcome {
     match failure {
         Failure::NotSent { error_code, .. } | Failure::Lost { error_code, .. }
             if error_code == "TIMEOUT" =>
         {
-            Outcome::TimedOut
+            RunOutcome::TimedOut
         }
         Failure::NotSent { error_code, message } if error_code != "ADDRESS_REFUSED" => {
-            Outcome::Away { code: error_code, message }
+            RunOutcome::Away { code: error_code, message }
         }
         Failure::NotSent { error_code, message } | Failure::Lost { error_code, message } => {
             // The other side is wrong, and will be the next time.
@@ -160,9 +164,10 @@ fn in_words(failure: Failure) -> Outcome {
 
 /// An object with `value`, and nothing but what belongs to it.
 fn is_envelope(text: &str) -> bool {
-    serde_json::from_str::<HashMap<String, &RawValue>>(text).is_ok_and(|fields| {
-        fields.contains_key("value")
-            && fields.keys().all(|field| ["value", "logs", "effects"].contains(&field.as_str()))
+    let members = serde_json::from_str(text).ok().and_then(Members::of);
+    members.is_some_and(|members| {
+        members.get("value").is_some()
+            && members.names().all(|name| ["value", "logs", "effects"].contains(&name))
     })
 }
 
@@ -183,6 +188,11 @@ struct EffectText {
     key: Option<String>,
     queue: Option<String>,
     topic: Option<String>,
+    by: Option<i64>,
+    #[serde(rename = "ttlSeconds")]
+    ttl_seconds: Option<u32>,
+    #[serde(default, deserialize_with = "present")]
+    expected: Option<Box<RawValue>>,
     #[serde(default, deserialize_with = "present")]
     value: Option<Box<RawValue>>,
     #[serde(default, deserialize_with = "present")]
@@ -202,14 +212,19 @@ impl EffectText {
             ("key", self.key.is_some()),
             ("queue", self.queue.is_some()),
             ("topic", self.topic.is_some()),
+            ("by", self.by.is_some()),
+            ("ttlSeconds", self.ttl_seconds.is_some()),
+            ("expected", self.expected.is_some()),
             ("value", self.value.is_some()),
             ("message", self.message.is_some()),
             ("event", self.event.is_some()),
         ];
         let wanted: &[&str] = match self.kind.as_str() {
-            "kv_set" => &["key", "value"],
+            "kv_set" | "kv_set_if_absent" => &["key", "value", "ttlSeconds"],
             "kv_delete" => &["key"],
-            "queue_send" => &["queue", "message"],
+            "kv_increment" => &["key", "by", "ttlSeconds"],
+            "kv_compare_and_set" => &["key", "expected", "value", "ttlSeconds"],
+            "queue_send" => &["queue", "message", "key"],
             "pubsub_publish" => &["topic", "message"],
             "event_publish" => &["event"],
             "email_send" => &["message"],
@@ -220,19 +235,39 @@ impl EffectText {
         }
         let json = |field: &str, value: Option<Box<RawValue>>| {
             let value = value.ok_or_else(|| format!("lacks {field}"))?;
-            storable(Box::<str>::from(value).into()).map_err(|problem| format!("{field} {problem}"))
+            storable(value.get()).map_err(|problem| format!("{field} {problem}"))
         };
         let name = |field: &str, value: Option<String>| {
             value.filter(|name| !name.contains('\0')).ok_or_else(|| format!("lacks {field}"))
         };
+        let ttl_seconds = self.ttl_seconds;
         Ok(match self.kind.as_str() {
-            "kv_set" => {
-                Effect::KvSet { key: name("key", self.key)?, value: json("value", self.value)? }
-            }
+            "kv_set" => Effect::KvSet {
+                key: name("key", self.key)?,
+                value: json("value", self.value)?,
+                ttl_seconds,
+            },
+            "kv_set_if_absent" => Effect::KvSetIfAbsent {
+                key: name("key", self.key)?,
+                value: json("value", self.value)?,
+                ttl_seconds,
+            },
+            "kv_compare_and_set" => Effect::KvCompareAndSet {
+                key: name("key", self.key)?,
+                expected: json("expected", self.expected)?,
+                value: json("value", self.value)?,
+                ttl_seconds,
+            },
+            "kv_increment" => Effect::KvIncrement {
+                key: name("key", self.key)?,
+                by: self.by.ok_or("lacks by: a whole number")?,
+                ttl_seconds,
+            },
             "kv_delete" => Effect::KvDelete { key: name("key", self.key)? },
             "queue_send" => Effect::QueueSend {
                 queue: name("queue", self.queue)?,
                 message: json("message", self.message)?,
+                key: self.key.filter(|key| !key.contains('\0')),
             },
             "pubsub_publish" => Effect::PubsubPublish {
                 topic: name("topic", self.topic)?,

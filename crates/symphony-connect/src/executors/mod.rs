@@ -3,13 +3,16 @@
 //! - [`script`]: JavaScript in QuickJS, in this process, with limits on everything.
 //! - [`http`]: the same request posted to a URL.
 //! - [`fetcher`]: how both reach the network, and where they never go.
+//! - [`conformance`]: the suite every executor must pass.
 //! - [`output`]: how much a run may say, and what of it the database can hold.
 //!
 //! Scripts, their host API and the codes that runs fail with: `docs/SCRIPTS.md`.
 
+pub mod conformance;
 pub mod fetcher;
 pub mod http;
 pub mod output;
+#[cfg(feature = "scripts")]
 pub mod script;
 
 #[cfg(test)]
@@ -17,14 +20,15 @@ mod test_server;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use symphony::lanes::triggers::executor::{Outcome, Request};
+use symphony::lanes::triggers::executor::{Request, RunOutcome};
 use uuid::Uuid;
 
 pub use self::fetcher::{FetchSettings, Fetcher};
 pub use self::http::HttpExecutor;
 pub use self::output::OutputLimits;
+#[cfg(feature = "scripts")]
 pub use self::script::{ScriptExecutor, ScriptSettings};
-pub use crate::http_client::SettingsError;
+use crate::bounds::executors::MESSAGE_CHARACTERS_MAX;
 
 /// A request as scripts see it.
 #[derive(Serialize)]
@@ -60,15 +64,13 @@ fn request_text(request: &Request) -> String {
     serde_json::to_string(&text).unwrap_or_else(|_| "{}".to_owned())
 }
 
-/// The longest message of a failure, in characters.
-const MESSAGE_CHARACTERS_MAX: usize = 500;
-
 /// A failure, its message on one line and not too long.
-fn failed(code: &'static str, message: &str, retryable: bool) -> Outcome {
-    let message = message
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .take(MESSAGE_CHARACTERS_MAX)
-        .collect();
-    Outcome::Failed { code, message, retryable }
+fn failed(code: &'static str, message: &str, retryable: bool) -> RunOutcome {
+    RunOutcome::Failed { code, message: one_line(message), retryable }
+}
+
+/// A message on one line and not too long.
+fn one_line(message: &str) -> String {
+    let message = message.chars().map(|c| if c.is_control() { ' ' } else { c });
+    message.take(MESSAGE_CHARACTERS_MAX).collect()
 }

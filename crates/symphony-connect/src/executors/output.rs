@@ -1,19 +1,16 @@
 //! How much a run may say, and what of it the database can hold.
 
-use std::fmt;
-
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
+use symphony::FieldErrors;
+use symphony::json;
 use symphony::lanes::triggers::executor::{Effect, LogLine};
 
-use super::SettingsError;
+pub use crate::bounds::executors::KEY_CHARACTERS_MAX;
+pub use crate::bounds::executors::NAME_CHARACTERS_MAX;
+#[cfg(feature = "scripts")]
+use crate::bounds::executors::STACK_CHARACTERS_MAX;
 use crate::settings::Defects;
-
-/// The longest key, in characters: what the database takes.
-pub const KEY_CHARACTERS_MAX: usize = 512;
-/// The longest name of a queue or topic, in characters.
-pub const NAME_CHARACTERS_MAX: usize = 255;
 
 /// Counted for each log line besides its message, so that empty lines are not free.
 const LOG_LINE_BYTES: usize = 32;
@@ -45,7 +42,7 @@ impl Default for OutputLimits {
 }
 
 impl OutputLimits {
-    pub(super) fn check(&self) -> Result<(), SettingsError> {
+    pub(super) fn check(&self) -> Result<(), FieldErrors> {
         let mut defects = Defects::default();
         defects.within("result_bytes_max", self.result_bytes_max, 4, 16 << 20);
         defects.within("logs_bytes_max", self.logs_bytes_max, 0, 16 << 20);
@@ -92,6 +89,14 @@ impl Logs {
         self.lines.push(line("warn", LEFT_OUT));
     }
 
+    /// Besides the limit: it is cut to what one needs of it, and there is one of it.
+    #[cfg(feature = "scripts")]
+    pub(super) fn push_stack(&mut self, at_ms: u64, stack: &str) {
+        let message = stack.chars().take(STACK_CHARACTERS_MAX).collect::<String>();
+        let message = message.replace('\0', "\u{fffd}");
+        self.lines.push(LogLine { level: "error".to_owned(), at_ms, message });
+    }
+
     pub(super) fn take(&mut self) -> Vec<LogLine> {
         self.is_full = true;
         std::mem::take(&mut self.lines)
@@ -125,6 +130,11 @@ impl Effects {
         Ok(())
     }
 
+    #[cfg(feature = "scripts")]
+    pub(super) fn list(&self) -> &[Effect] {
+        &self.list
+    }
+
     pub(super) fn take(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.list)
     }
@@ -132,9 +142,17 @@ impl Effects {
 
 fn effect_bytes(effect: &Effect) -> usize {
     let (name, value) = match effect {
-        Effect::KvSet { key, value } => (key.len(), value.get().len()),
-        Effect::KvDelete { key } => (key.len(), 0),
-        Effect::QueueSend { queue, message } => (queue.len(), message.get().len()),
+        Effect::KvSet { key, value, .. } | Effect::KvSetIfAbsent { key, value, .. } => {
+            (key.len(), value.get().len())
+        }
+        Effect::KvCompareAndSet { key, expected, value, .. } => {
+            (key.len(), expected.get().len().saturating_add(value.get().len()))
+        }
+        Effect::KvDelete { key } | Effect::KvIncrement { key, .. } => (key.len(), 0),
+        Effect::QueueSend { queue, message, key } => {
+            let key_bytes = key.as_ref().map_or(0, String::len);
+            (queue.len().saturating_add(key_bytes), message.get().len())
+        }
         Effect::PubsubPublish { topic, message } => (topic.len(), message.get().len()),
         Effect::EventPublish { event } => (0, event.get().len()),
         Effect::EmailSend { message } => (0, message.get().len()),
@@ -143,76 +161,13 @@ fn effect_bytes(effect: &Effect) -> usize {
 }
 
 /// JSON that the database can hold as `jsonb`: no NUL, no half of a surrogate pair, not nested without end.
-pub(super) fn storable(text: String) -> Result<Box<RawValue>, &'static str> {
-    match serde_json::from_str::<Storable>(&text) {
-        Ok(Storable) => RawValue::from_string(text).map_err(|_| NOT_STORABLE),
-        Err(_what_it_repeats) => Err(NOT_STORABLE),
-    }
+pub(super) fn storable(text: &str) -> Result<Box<RawValue>, &'static str> {
+    let rules = json::Rules { names_may_repeat: true, ..json::Rules::default() };
+    json::check(text, rules).map(ToOwned::to_owned).map_err(|_| NOT_STORABLE)
 }
 
 const NOT_STORABLE: &str = "must be JSON that the database can hold: no NUL character, no half of a surrogate pair, nested \
-     less than 128 deep";
-
-/// A key or name that the database takes.
-pub(super) fn is_name(text: &str, characters_max: usize) -> bool {
-    !text.trim().is_empty() && !text.contains('\0') && text.chars().count() <= characters_max
-}
-
-/// Reads everything, keeps nothing.
-struct Storable;
-
-impl<'de> Deserialize<'de> for Storable {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Storable)
-    }
-}
-
-impl<'de> Visitor<'de> for Storable {
-    type Value = Storable;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_unit<E>(self) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self, E> {
-        if text.contains('\0') { Err(E::custom("NUL")) } else { Ok(self) }
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self, A::Error> {
-        while items.next_element::<Storable>()?.is_some() {}
-        Ok(self)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self, A::Error> {
-        while let Some(key) = entries.next_key::<std::borrow::Cow<'_, str>>()? {
-            if key.contains('\0') {
-                return Err(A::Error::custom("NUL"));
-            }
-            entries.next_value::<Storable>()?;
-        }
-        Ok(self)
-    }
-}
+     less than 128 deep, no number of more than 350 digits";
 
 #[cfg(test)]
 mod tests {
@@ -222,10 +177,15 @@ mod tests {
 
     #[test]
     fn json_is_storable_exactly_if_jsonb_can_hold_it() {
-        for good in
-            ["null", "1.10", "\"\\ud83d\\ude00\"", r#"{"a":[1,{"b":"ü"}],"a":-0.5e3}"#, " [ ] "]
-        {
-            assert_eq!(storable(good.to_owned()).unwrap().get(), good.trim());
+        for good in [
+            "null",
+            "1.10",
+            "1e349",
+            "\"\\ud83d\\ude00\"",
+            r#"{"a":[1,{"b":"ü"}],"a":-0.5e3}"#,
+            " [ ] ",
+        ] {
+            assert_eq!(storable(good).unwrap().get(), good.trim());
         }
         let deep = format!("{}{}", "[".repeat(500), "]".repeat(500));
         for bad in [
@@ -236,9 +196,11 @@ mod tests {
             r#""\ud800""#,
             r#"["\udc00x"]"#,
             "1 2",
+            "1e351",
+            "1e-351",
             &deep,
         ] {
-            assert!(storable(bad.to_owned()).is_err(), "{bad}");
+            assert!(storable(bad).is_err(), "{bad}");
         }
     }
 

@@ -1,5 +1,5 @@
 //! A real HTTP server on this machine that answers as it is told and remembers what it was asked.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::sync::{Arc, Mutex};
 
@@ -8,19 +8,34 @@ use tokio::net::TcpListener;
 
 pub(super) struct TestServer {
     pub(super) url: String,
-    asked: Arc<Mutex<Vec<String>>>,
+    asked: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 impl TestServer {
     /// Gives each request this answer, byte for byte, and hangs up; an empty one is never given.
     pub(super) async fn start(answer: impl Into<String>) -> Self {
+        Self::start_bytes(answer.into().into_bytes()).await
+    }
+
+    /// The same for an answer that is no text.
+    pub(super) async fn start_bytes(answer: Vec<u8>) -> Self {
+        Self::answering_bytes(move |_| answer.clone()).await
+    }
+
+    /// Gives each request the answer that is made of it.
+    pub(super) async fn deciding(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
+        Self::answering_bytes(move |asked| answer(&String::from_utf8_lossy(asked)).into_bytes())
+            .await
+    }
+
+    async fn answering_bytes(answer: impl Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let (answer, record) = (answer.into(), Arc::clone(&asked));
+        let (answer, record) = (Arc::new(answer), Arc::clone(&asked));
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
-                let (answer, record) = (answer.clone(), Arc::clone(&record));
+                let (answer, record) = (Arc::clone(&answer), Arc::clone(&record));
                 tokio::spawn(async move {
                     let mut text = Vec::new();
                     while !is_whole(&text) {
@@ -28,11 +43,13 @@ impl TestServer {
                             return;
                         }
                     }
-                    record.lock().unwrap().push(String::from_utf8(text).unwrap());
+                    let answer = answer(&text);
+                    record.lock().unwrap().push(text);
                     if answer.is_empty() {
                         std::future::pending::<()>().await;
                     }
-                    stream.write_all(answer.as_bytes()).await.unwrap();
+                    // A client that has seen enough hangs up.
+                    let _written = stream.write_all(&answer).await;
                 });
             }
         });
@@ -41,22 +58,31 @@ impl TestServer {
 
     /// A whole answer with this status and body.
     pub(super) async fn answering(status: u16, body: &str) -> Self {
-        let length = body.len();
-        Self::start(format!(
-            "HTTP/1.1 {status} x\r\nContent-Type: application/json\r\nX-Two: a\r\nX-Two: b\r\n\
-             Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-        ))
-        .await
+        Self::start(whole_answer(status, body)).await
     }
 
     pub(super) fn asked(&self) -> Vec<String> {
+        let asked = self.asked_bytes().into_iter();
+        asked.map(|asked| String::from_utf8(asked).unwrap()).collect()
+    }
+
+    pub(super) fn asked_bytes(&self) -> Vec<Vec<u8>> {
         self.asked.lock().unwrap().clone()
     }
 }
 
-fn is_whole(text: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(text).to_ascii_lowercase();
-    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+/// An answer with this status and body.
+pub(super) fn whole_answer(status: u16, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status} x\r\nContent-Type: application/json\r\nX-Two: a\r\nX-Two: b\r\n\
+         Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )
+}
+
+fn is_whole(asked: &[u8]) -> bool {
+    let Some(end) = asked.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
+    let head = String::from_utf8_lossy(&asked[..end]).to_ascii_lowercase();
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-    body.len() >= length.map_or(0, |length| length.parse().unwrap())
+    asked.len() - end - 4 >= length.map_or(0, |length| length.parse().unwrap())
 }

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hyper::header::HeaderValue;
+use symphony::FieldError;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use url::{Host, Url};
 
-use super::SettingsError;
 use super::exchange::Origin;
 use crate::address::{AddressGuard, Network, ResolveError, Transport};
 
@@ -40,9 +40,9 @@ impl Endpoint {
         field: &'static str,
         text: &str,
         conditions: &Conditions,
-    ) -> Result<Self, SettingsError> {
+    ) -> Result<Self, FieldError> {
         let Conditions { guard, tls, .. } = conditions;
-        let refuse = |problem: String| SettingsError::new(field, problem);
+        let refuse = |problem: String| FieldError::new(field, problem);
         if text.is_empty() {
             return Err(refuse("is missing: where should requests go?".to_owned()));
         }
@@ -116,11 +116,11 @@ impl Endpoint {
 pub(crate) fn guard(
     allow_private_addresses: bool,
     allowed_networks: &[String],
-) -> Result<AddressGuard, SettingsError> {
+) -> Result<AddressGuard, FieldError> {
     let networks: Result<Vec<Network>, _> =
         allowed_networks.iter().map(|network| network.parse()).collect();
     let networks =
-        networks.map_err(|error| SettingsError::new("allowed_networks", error.to_string()))?;
+        networks.map_err(|error| FieldError::new("allowed_networks", error.to_string()))?;
     Ok(AddressGuard::new(allow_private_addresses, networks))
 }
 
@@ -129,12 +129,12 @@ pub(crate) fn variable(
     field: &'static str,
     name: &str,
     environment: Environment<'_>,
-) -> Result<String, SettingsError> {
+) -> Result<String, FieldError> {
     // Whoever puts the secret itself here must not read it in a log: only what looks like a name is repeated.
     let is_name = name.len() <= 64
         && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
     environment(name).filter(|value| !value.is_empty()).ok_or_else(|| {
         let which = if is_name { name } else { "the one it names" };
-        SettingsError::new(field, format!("needs an environment variable: {which} is not set"))
+        FieldError::new(field, format!("needs an environment variable: {which} is not set"))
     })
 }

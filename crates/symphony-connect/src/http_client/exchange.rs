@@ -25,16 +25,7 @@ use tokio_rustls::rustls::{self, AlertDescription};
 use url::Host;
 
 use crate::address::{AddressGuard, ResolveError, Transport};
-
-/// Idle connections are not used after this. The shortest limit common servers have by default is 5 seconds
-/// (Node.js); a request that meets their hanging up is lost, hence unknown, hence an inquiry.
-const IDLE_MS_MAX: u64 = 4_000;
-/// Idle connections kept.
-const IDLE_CONNECTIONS_MAX: usize = 64;
-/// How long a connection may take to come to rest after its last answer.
-const READY_MS_MAX: u64 = 100;
-/// The largest head of an answer.
-const HEAD_BYTES_MAX: usize = 64 << 10;
+use crate::bounds::http_client::{HEAD_BYTES_MAX, IDLE_CONNECTIONS_MAX, IDLE_MS_MAX, READY_MS_MAX};
 
 pub(crate) type Body = Full<Bytes>;
 

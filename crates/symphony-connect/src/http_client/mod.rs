@@ -11,10 +11,12 @@ mod exchange;
 mod headers;
 mod tls;
 
-pub use crate::settings::SettingsError;
-
 pub(crate) use self::endpoint::{Conditions, Endpoint, Environment, guard, variable};
 pub(crate) use self::exchange::{Body, Failure, Reply};
 pub use self::headers::RETRY_AFTER_SECONDS_MAX;
-pub(crate) use self::headers::{header_text, is_trace_context, retry_after};
-pub(crate) use self::tls::{TlsFiles, certificates, tls};
+#[cfg(feature = "scripts")]
+pub(crate) use self::headers::is_connection_header;
+pub(crate) use self::headers::{header_name, header_text, is_trace_context, retry_after};
+#[cfg(any(feature = "kafka", feature = "nats"))]
+pub(crate) use self::tls::certificates;
+pub(crate) use self::tls::{TlsFiles, tls};

@@ -3,13 +3,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use symphony::FieldError;
 
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
-
-use super::SettingsError;
 
 const ROOTS: &str = "extra_root_certificates_file";
 const CERTIFICATE: &str = "client_certificate_file";
@@ -27,12 +26,12 @@ pub(crate) struct TlsFiles<'a> {
 }
 
 /// As the files say. The provider of cryptography is named, so that no other crate's choice can change it.
-pub(crate) fn tls(files: TlsFiles<'_>) -> Result<TlsConnector, SettingsError> {
+pub(crate) fn tls(files: TlsFiles<'_>) -> Result<TlsConnector, FieldError> {
     let mut roots: RootCertStore = webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect();
     if let Some(file) = files.extra_roots {
         for certificate in certificates(ROOTS, file)? {
             roots.add(certificate).map_err(|error| {
-                SettingsError::new(
+                FieldError::new(
                     ROOTS,
                     format!("is {}: it cannot be trusted: {error}", file.display()),
                 )
@@ -41,7 +40,7 @@ pub(crate) fn tls(files: TlsFiles<'_>) -> Result<TlsConnector, SettingsError> {
     }
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| SettingsError::new("url", format!("cannot be called with TLS: {error}")))?
+        .map_err(|error| FieldError::new("url", format!("cannot be called with TLS: {error}")))?
         .with_root_certificates(roots);
     let config = match identity(files)? {
         None => config.with_no_client_auth(),
@@ -49,7 +48,7 @@ pub(crate) fn tls(files: TlsFiles<'_>) -> Result<TlsConnector, SettingsError> {
             let problem = format!(
                 "does not fit {CERTIFICATE}: {error}; name the key this certificate was made for"
             );
-            SettingsError::new(KEY, problem)
+            FieldError::new(KEY, problem)
         })?,
     };
     Ok(TlsConnector::from(Arc::new(config)))
@@ -58,14 +57,14 @@ pub(crate) fn tls(files: TlsFiles<'_>) -> Result<TlsConnector, SettingsError> {
 type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// Who we are, if the files say so.
-pub(crate) fn identity(files: TlsFiles<'_>) -> Result<Option<Identity>, SettingsError> {
+pub(crate) fn identity(files: TlsFiles<'_>) -> Result<Option<Identity>, FieldError> {
     match (files.client_certificate, files.client_key) {
         (None, None) => Ok(None),
         (Some(_), None) => {
-            Err(SettingsError::new(KEY, format!("is missing: {CERTIFICATE} needs the key to it")))
+            Err(FieldError::new(KEY, format!("is missing: {CERTIFICATE} needs the key to it")))
         }
         (None, Some(_)) => {
-            Err(SettingsError::new(CERTIFICATE, format!("is missing: whose key is {KEY}?")))
+            Err(FieldError::new(CERTIFICATE, format!("is missing: whose key is {KEY}?")))
         }
         (Some(certificate), Some(key)) => {
             Ok(Some((certificates(CERTIFICATE, certificate)?, private_key(key)?)))
@@ -77,7 +76,7 @@ pub(crate) fn identity(files: TlsFiles<'_>) -> Result<Option<Identity>, Settings
 pub(crate) fn certificates(
     field: &'static str,
     file: &Path,
-) -> Result<Vec<CertificateDer<'static>>, SettingsError> {
+) -> Result<Vec<CertificateDer<'static>>, FieldError> {
     let unreadable = |error| unreadable(field, file, "certificate", &error);
     let found: Result<Vec<_>, _> =
         CertificateDer::pem_file_iter(file).map_err(unreadable)?.collect();
@@ -88,12 +87,12 @@ pub(crate) fn certificates(
     Ok(found)
 }
 
-fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, SettingsError> {
+fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, FieldError> {
     PrivateKeyDer::from_pem_file(file)
         .map_err(|error| unreadable(KEY, file, "private key without a passphrase", &error))
 }
 
-fn unreadable(field: &'static str, file: &Path, what: &str, error: &pem::Error) -> SettingsError {
+fn unreadable(field: &'static str, file: &Path, what: &str, error: &pem::Error) -> FieldError {
     let file = file.display();
     let problem = match error {
         pem::Error::Io(error) => {
@@ -104,5 +103,5 @@ fn unreadable(field: &'static str, file: &Path, what: &str, error: &pem::Error) 
         pem::Error::NoItemsFound => format!("is {file}, which holds no {what}: it must be PEM"),
         other => format!("is {file}, which is no PEM file: {other}"),
     };
-    SettingsError::new(field, problem)
+    FieldError::new(field, problem)
 }

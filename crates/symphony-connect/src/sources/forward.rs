@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use chrono::Utc;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{self, HeaderValue};
-use hyper::{Method, Request};
+use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use sqlx::PgConnection;
 use symphony::consumer::{Applied, Apply, ApplyError, Handler, Received};
@@ -14,9 +15,8 @@ use tokio::net::TcpStream;
 use url::{Host, Url};
 
 use super::OpenError;
-
-/// How long the program may take to accept a connection. It is on this machine.
-const CONNECT: Duration = Duration::from_secs(2);
+use crate::bounds::sources::CONNECT_TIMEOUT;
+use crate::http_client::retry_after;
 
 /// Posts each event to one URL of this machine.
 ///
@@ -60,8 +60,8 @@ impl Forward {
     }
 
     async fn post(&self, received: &Received) -> Result<(), ApplyError> {
-        let away = || ApplyError::Unavailable("the program does not listen".to_owned());
-        let stream = tokio::time::timeout(CONNECT, TcpStream::connect(&self.authority))
+        let away = || ApplyError::unavailable("the program does not listen");
+        let stream = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(&self.authority))
             .await
             .map_err(|_| away())?
             .map_err(|_| away())?;
@@ -72,15 +72,19 @@ impl Forward {
             let driver = tokio::spawn(connection);
             let answer = sender.send_request(request).await;
             driver.abort();
-            answer.map(|answer| answer.status())
+            answer.map(|answer| (answer.status(), retry_after(answer.headers(), Utc::now())))
         };
         match tokio::time::timeout(self.timeout, exchange).await {
             Err(_elapsed) => {
                 Err(ApplyError::Again("the program did not answer in time".to_owned()))
             }
             Ok(Err(_)) => Err(ApplyError::Again("the program broke off".to_owned())),
-            Ok(Ok(status)) if status.is_success() => Ok(()),
-            Ok(Ok(status)) => {
+            Ok(Ok((status, _))) if status.is_success() => Ok(()),
+            Ok(Ok((status, retry_after))) if is_unavailable(status) => {
+                let message = format!("the program answered {}", status.as_u16());
+                Err(ApplyError::Unavailable { message, retry_after })
+            }
+            Ok(Ok((status, _))) => {
                 Err(ApplyError::Again(format!("the program answered {}", status.as_u16())))
             }
         }
@@ -116,6 +120,11 @@ impl Forward {
     }
 }
 
+/// Nothing is wrong with the event: the program is not ready, or has too much to do.
+fn is_unavailable(status: StatusCode) -> bool {
+    [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS].contains(&status)
+}
+
 #[async_trait]
 impl Apply for Forward {
     async fn apply(&self, received: &Received) -> Result<Applied, ApplyError> {
@@ -137,7 +146,7 @@ mod tests {
     #[test]
     fn only_a_program_on_this_machine_is_posted_to() {
         for fine in ["http://127.0.0.1:8080/events", "http://localhost/", "http://[::1]:9/x?y=1"] {
-            assert!(Forward::new(fine, CONNECT).is_ok(), "{fine}");
+            assert!(Forward::new(fine, CONNECT_TIMEOUT).is_ok(), "{fine}");
         }
         for wrong in [
             "https://127.0.0.1/",
@@ -147,7 +156,7 @@ mod tests {
             "127.0.0.1:8080",
             "",
         ] {
-            assert!(Forward::new(wrong, CONNECT).is_err(), "{wrong}");
+            assert!(Forward::new(wrong, CONNECT_TIMEOUT).is_err(), "{wrong}");
         }
     }
 }

@@ -10,81 +10,45 @@ use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::{self, AckKind};
-use async_nats::{Client, ConnectOptions, HeaderMap, ServerAddr};
+use async_nats::{Client, HeaderMap};
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
-use symphony::consumer::{
-    DeadLetterReason, DeadLettered, Delivery, Source, SourceError, SourceTerms,
-};
+use symphony::FieldErrors;
+use symphony::consumer::{DeadLetterReason, Delivery, Source, SourceError, SourceTerms};
+use symphony::event::envelope::{Binding, Restored, restore};
 
 use super::OpenError;
-use crate::buses::in_short;
-use crate::buses::nats::reasons;
+use crate::nats::{NatsServers, Reconnect, subject_matches};
+
+use crate::bounds::nats::{ANSWER_TIMEOUT, GATHER_TIMEOUT, HELD_MAX};
+pub use crate::nats::{NatsAddress, dead_letter_subject};
 
 /// At most this many messages in one call.
 const BATCH_MAX: usize = 100;
-/// How long the server may take for one answer.
-const ANSWER: Duration = Duration::from_secs(5);
-/// How long the server gathers what is there: an acknowledgement may free more, but what it has is waited for.
-const GATHER: Duration = Duration::from_millis(100);
 /// The header that carries an event's place in the producer's log.
 const POSITION: &str = "position";
 
-/// Where the server is.
-#[derive(Clone, Default)]
-pub struct NatsAddress {
-    /// Such as `nats://127.0.0.1:4222` or `tls://nats.example.com`.
-    pub url: String,
-    /// A `.creds` file: a user's JWT and seed.
-    pub credentials_file: Option<std::path::PathBuf>,
-    /// A token.
-    pub token: Option<String>,
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The address cannot be used.
+    #[error(transparent)]
+    Address(#[from] FieldErrors),
+    /// Nobody is there, or it does not let us in.
+    #[error("{0}")]
+    NoConnection(String),
 }
 
-// The token is not for logs.
-impl std::fmt::Debug for NatsAddress {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("NatsAddress").finish_non_exhaustive()
-    }
-}
-
-/// Connect; the client then reconnects by itself, for ever. Without TLS to this machine only.
-pub async fn connect(address: &NatsAddress) -> Result<Client, OpenError> {
-    let server: ServerAddr = address
-        .url
-        .parse()
-        .map_err(|_| OpenError::new("the NATS URL must be such as nats://127.0.0.1:4222"))?;
-    if server.has_user_pass() {
-        return Err(OpenError::new(
-            "the NATS URL must not hold a password: use a token or a credentials file",
-        ));
-    }
-    let host = server.host().trim_matches(['[', ']']).to_owned();
-    let here = host == "localhost"
-        || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback());
-    let mut options = ConnectOptions::new()
-        .name("symphony consumer")
-        .require_tls(!here || server.tls_required())
-        .connection_timeout(ANSWER);
-    if let Some(token) = &address.token {
-        options = options.token(token.clone());
-    }
-    if let Some(file) = &address.credentials_file {
-        options = options.credentials_file(file).await.map_err(|error| {
-            OpenError::new(format!("the NATS credentials file cannot be read: {error}"))
-        })?;
-    }
-    let place = format!("{host}:{}", server.port());
-    match tokio::time::timeout(ANSWER, options.connect(server)).await {
-        Ok(client) => client.map_err(|error| {
-            let why = in_short(&reasons(&error));
-            OpenError::new(format!("no connection to NATS at {place}: {why}"))
-        }),
-        Err(_elapsed) => Err(OpenError::new(format!(
-            "no connection to NATS at {place} within {} s",
-            ANSWER.as_secs()
-        ))),
-    }
+/// Connect; the client then reconnects by itself, for ever.
+pub async fn connect(
+    address: &NatsAddress,
+    environment: impl Fn(&str) -> Option<String>,
+) -> Result<Client, ConnectError> {
+    let servers = NatsServers::new(address, environment)?;
+    servers
+        .connect("symphony consumer", ANSWER_TIMEOUT, Reconnect::Forever, &Arc::default())
+        .await
+        .map_err(|trouble| ConnectError::NoConnection(trouble.message))
 }
 
 /// Which stream, and how it is read.
@@ -112,7 +76,37 @@ pub struct JetStreamSource {
     context: jetstream::Context,
     consumer: PullConsumer,
     settings: JetStreamSettings,
+    dead_letter_stream: String,
     terms: SourceTerms,
+}
+
+/// Only asks for the consumer itself, so that whoever reads it needs no right to the stream; made if it is not there.
+async fn find_or_make(
+    context: &jetstream::Context,
+    settings: &JetStreamSettings,
+) -> Result<PullConsumer, OpenError> {
+    let failed = |what: &str, error: String| OpenError::new(format!("{what}: {error}"));
+    let (stream, durable) = (settings.stream.as_str(), settings.durable.as_str());
+    if let Ok(found) = context.get_consumer_from_stream(durable, stream).await {
+        return Ok(found);
+    }
+    let stream = context
+        .get_stream(stream)
+        .await
+        .map_err(|error| failed("cannot find the stream", error.to_string()))?;
+    let wanted = pull::Config {
+        durable_name: Some(durable.to_owned()),
+        ack_policy: AckPolicy::Explicit,
+        ack_wait: settings.visibility,
+        // We dead-letter; a server that gave up by itself would do so in silence.
+        max_deliver: -1,
+        filter_subject: settings.filter_subject.clone().unwrap_or_default(),
+        ..pull::Config::default()
+    };
+    stream
+        .get_or_create_consumer(durable, wanted)
+        .await
+        .map_err(|error| failed("cannot find or make the consumer", error.to_string()))
 }
 
 impl JetStreamSource {
@@ -125,24 +119,7 @@ impl JetStreamSource {
             ));
         }
         let context = jetstream::new(client.clone());
-        let failed = |what: &str, error: String| OpenError::new(format!("{what}: {error}"));
-        let stream = context
-            .get_stream(&settings.stream)
-            .await
-            .map_err(|error| failed("cannot find the stream", error.to_string()))?;
-        let wanted = pull::Config {
-            durable_name: Some(settings.durable.clone()),
-            ack_policy: AckPolicy::Explicit,
-            ack_wait: settings.visibility,
-            // We dead-letter; a server that gave up by itself would do so in silence.
-            max_deliver: -1,
-            filter_subject: settings.filter_subject.clone().unwrap_or_default(),
-            ..pull::Config::default()
-        };
-        let consumer = stream
-            .get_or_create_consumer(&settings.durable, wanted)
-            .await
-            .map_err(|error| failed("cannot find or make the consumer", error.to_string()))?;
+        let consumer = find_or_make(&context, &settings).await?;
         let config = &consumer.cached_info().config;
         if config.ack_policy != AckPolicy::Explicit {
             return Err(OpenError::new("the consumer's ack policy must be explicit"));
@@ -162,26 +139,29 @@ impl JetStreamSource {
                     "no stream keeps the dead-letter subject: make one, or dead letters would be lost",
                 )
             })?;
-        if letters == settings.stream && matches(&filter, &settings.dead_letter_subject) {
+        if letters == settings.stream && subject_matches(&filter, &settings.dead_letter_subject) {
             return Err(OpenError::new(
                 "the consumer would receive its own dead letters: use a stream of their own, or a filter",
             ));
         }
+        // More than it hands out at a time would be waited for in vain.
+        let held_max = usize::try_from(config.max_ack_pending)
+            .map_or(HELD_MAX, |most| most.clamp(1, HELD_MAX));
         let terms = SourceTerms {
             visibility,
-            // More than it hands out at a time would be waited for in vain.
-            batch_max: usize::try_from(config.max_ack_pending)
-                .map_or(BATCH_MAX, |most| most.clamp(1, BATCH_MAX)),
+            batch_max: held_max.min(BATCH_MAX),
+            held_max,
+            held_time_max: None,
             keeps_group_order: false,
             broker_receives_max: None,
         };
-        Ok(Self { client, context, consumer, settings, terms })
+        Ok(Self { client, context, consumer, settings, dead_letter_stream: letters, terms })
     }
 
     /// Tell the server, and wait for its word that it has heard.
     async fn answer(&self, delivery: &Delivery, kind: AckKind) -> Result<(), SourceError> {
         let request = self.client.request(delivery.receipt.clone(), kind.into());
-        match tokio::time::timeout(ANSWER, request).await {
+        match tokio::time::timeout(ANSWER_TIMEOUT, request).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(SourceError::new(format!("NATS: {error}"))),
             Err(_elapsed) => Err(SourceError::new("NATS did not answer in time")),
@@ -196,7 +176,7 @@ impl JetStreamSource {
     }
 
     async fn flush(&self) -> Result<(), SourceError> {
-        match tokio::time::timeout(ANSWER, self.client.flush()).await {
+        match tokio::time::timeout(ANSWER_TIMEOUT, self.client.flush()).await {
             Ok(flushed) => flushed.map_err(|error| SourceError::new(format!("NATS: {error}"))),
             Err(_elapsed) => Err(SourceError::new("NATS did not answer in time")),
         }
@@ -215,7 +195,8 @@ impl Source for JetStreamSource {
         let calls = async {
             // What is there now; if nothing is, the first that comes. A server that may not hand out as many as it is
             // asked for waits for acknowledgements until the request expires, and so would what it has handed out.
-            let there = self.consumer.fetch().max_messages(max).expires(GATHER).messages().await;
+            let there =
+                self.consumer.fetch().max_messages(max).expires(GATHER_TIMEOUT).messages().await;
             let found = collect(there.map_err(|error| failed(&error))?).await?;
             if !found.is_empty() {
                 return Ok(found);
@@ -224,7 +205,7 @@ impl Source for JetStreamSource {
                 self.consumer.batch().max_messages(1).expires(self.settings.wait).messages().await;
             collect(next.map_err(|error| failed(&error))?).await
         };
-        match tokio::time::timeout(self.settings.wait + ANSWER * 2, calls).await {
+        match tokio::time::timeout(self.settings.wait + ANSWER_TIMEOUT * 2, calls).await {
             Ok(received) => received,
             Err(_elapsed) => Err(SourceError::new("NATS did not answer in time")),
         }
@@ -250,7 +231,7 @@ impl Source for JetStreamSource {
         &self,
         delivery: &Delivery,
         reason: &DeadLetterReason,
-    ) -> Result<DeadLettered, SourceError> {
+    ) -> Result<(), SourceError> {
         let mut headers = HeaderMap::new();
         // Published twice, if we are killed before the next line: the stream keeps one.
         headers.insert("Nats-Msg-Id", format!("{}:{}", self.settings.durable, delivery.message_id));
@@ -266,15 +247,35 @@ impl Source for JetStreamSource {
                 self.context.publish_with_headers(subject, headers, delivery.body.clone().into());
             kept.await.map_err(|error| error.to_string())?.await.map_err(|error| error.to_string())
         };
-        match tokio::time::timeout(ANSWER, publish).await {
+        match tokio::time::timeout(ANSWER_TIMEOUT, publish).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => return Err(SourceError::new(format!("NATS, dead letter: {error}"))),
             Err(_elapsed) => {
                 return Err(SourceError::new("NATS did not take the dead letter in time"));
             }
         }
-        self.answer(delivery, AckKind::Term).await?;
-        Ok(DeadLettered::Moved)
+        self.answer(delivery, AckKind::Term).await
+    }
+
+    async fn dead_letters_waiting(&self) -> Result<Option<u64>, SourceError> {
+        let failed = |error: &dyn std::fmt::Display| SourceError::new(format!("NATS: {error}"));
+        let subject = self.settings.dead_letter_subject.as_str();
+        let count = async {
+            let stream = self.context.get_stream_no_info(&self.dead_letter_stream).await;
+            let stream = stream.map_err(|error| failed(&error))?;
+            let mut subjects =
+                stream.info_with_subjects(subject).await.map_err(|error| failed(&error))?;
+            let mut waiting = 0_u64;
+            while let Some(found) = subjects.next().await {
+                let (_, messages) = found.map_err(|error| failed(&error))?;
+                waiting = waiting.saturating_add(u64::try_from(messages).unwrap_or(u64::MAX));
+            }
+            Ok(Some(waiting))
+        };
+        match tokio::time::timeout(ANSWER_TIMEOUT, count).await {
+            Ok(counted) => counted,
+            Err(_elapsed) => Err(SourceError::new("NATS did not answer in time")),
+        }
     }
 }
 
@@ -294,11 +295,12 @@ async fn collect(mut messages: pull::Batch) -> Result<Vec<Delivery>, SourceError
 /// None for what is no delivery of a stream, which a server never sends.
 fn delivery(message: &jetstream::Message) -> Option<Delivery> {
     let info = message.info().ok()?;
-    let position = message
-        .headers
-        .as_ref()
-        .and_then(|headers| headers.get(POSITION))
-        .and_then(|value| value.as_str().parse().ok());
+    let headers =
+        message.headers.iter().flat_map(HeaderMap::iter).filter_map(|(name, values)| {
+            Some((name.to_string(), values.first()?.as_str().to_owned()))
+        });
+    let Restored { body, position, defect } =
+        restore(Binding::Nats, headers, message.payload.to_vec());
     Some(Delivery {
         receipt: message.reply.as_ref()?.to_string(),
         message_id: format!("{}:{}", info.stream, info.stream_sequence),
@@ -307,47 +309,12 @@ fn delivery(message: &jetstream::Message) -> Option<Delivery> {
         order: info.stream_sequence.into(),
         receives: u32::try_from(info.delivered).unwrap_or(u32::MAX),
         position,
-        body: message.payload.to_vec(),
+        body,
+        defect,
     })
 }
 
 /// A header is one line.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-/// Whether a filter, empty for everything, lets a subject through.
-fn matches(filter: &str, subject: &str) -> bool {
-    if filter.is_empty() {
-        return true;
-    }
-    let (mut filter, mut subject) = (filter.split('.'), subject.split('.'));
-    loop {
-        match (filter.next(), subject.next()) {
-            (Some(">"), Some(_)) | (None, None) => return true,
-            (Some("*"), Some(_)) => {}
-            (Some(wanted), Some(found)) if wanted == found => {}
-            _ => return false,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_filter_lets_through_what_nats_would() {
-        for (filter, subject, expected) in [
-            ("", "dead.x", true),
-            ("events.>", "events.a.b", true),
-            ("events.>", "events", false),
-            ("events.>", "dead.a", false),
-            ("*.a", "events.a", true),
-            ("*.a", "events.a.b", false),
-            ("events.a", "events.a", true),
-        ] {
-            assert_eq!(matches(filter, subject), expected, "{filter} {subject}");
-        }
-    }
 }

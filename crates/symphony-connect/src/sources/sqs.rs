@@ -1,27 +1,29 @@
-//! SQS FIFO: long polling, visibility extended while a handler runs, dead letters by us or by the queue's own policy.
+//! SQS FIFO: long polling, visibility extended while a message is in hand, dead letters sent by us to the queue that the
+//! redrive policy names. SQS counts every delivery, tried or not, and moves a message in silence when there were too many:
+//! a policy that allows few is refused.
 
+use std::collections::HashSet;
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_sqs::types::{
-    ChangeMessageVisibilityBatchRequestEntry, Message, MessageAttributeValue,
-    MessageSystemAttributeName as System, QueueAttributeName as Attribute,
+    BatchResultErrorEntry, ChangeMessageVisibilityBatchRequestEntry, Message,
+    MessageAttributeValue, MessageSystemAttributeName as System, QueueAttributeName as Attribute,
 };
 use serde::Deserialize;
-use symphony::consumer::{
-    DeadLetterReason, DeadLettered, Delivery, Source, SourceError, SourceTerms,
-};
+use symphony::consumer::{DeadLetterReason, Delivery, Source, SourceError, SourceTerms};
+use symphony::event::envelope::{Binding, Restored, restore};
 
 use super::OpenError;
+use crate::bounds::setup::{RECEIVES_MAX, RECEIVES_MAX_MIN};
+use crate::bounds::sns::{HELD_MAX, HELD_TIME_MAX, VISIBILITY_MAX};
 
 /// SQS answers with at most this many messages, and takes as many changes at once.
 const BATCH_MAX: usize = 10;
-/// SQS hides a message for at most this long.
-const VISIBILITY_MAX: Duration = Duration::from_hours(12);
 /// The message attribute that carries an event's place in the producer's log.
 const POSITION: &str = "position";
 
@@ -30,7 +32,7 @@ const POSITION: &str = "position";
 pub struct SqsSettings {
     /// The queue, a FIFO one.
     pub queue_url: String,
-    /// Where dead letters are sent, a FIFO queue. Without it the queue's own redrive policy does it.
+    /// Where dead letters are sent, a FIFO queue. Without it, the one that the queue's redrive policy names.
     pub dead_letter_url: Option<String>,
     /// How long a message stays hidden between two extensions: at least twice the handler's 99th percentile.
     pub visibility: Duration,
@@ -55,7 +57,10 @@ impl SqsSettings {
 pub struct SqsSource {
     client: Client,
     settings: SqsSettings,
+    dead_letter_url: String,
     terms: SourceTerms,
+    /// Receipts that SQS knows no more: their messages were delivered again, or will be.
+    lost: Mutex<HashSet<String>>,
 }
 
 impl SqsSource {
@@ -83,36 +88,70 @@ impl SqsSource {
                 "the queue is not a FIFO queue: events of one key would overtake each other",
             ));
         }
-        let broker_receives_max = match attribute(Attribute::RedrivePolicy) {
-            Some(policy) => Some(receives_max(policy)?),
-            None => None,
-        };
-        if broker_receives_max.is_none() && settings.dead_letter_url.is_none() {
+        let policy =
+            attribute(Attribute::RedrivePolicy).map(String::as_str).map(RedrivePolicy::read);
+        let policy = policy.transpose()?;
+        if let Some(most) = policy.as_ref().map(|policy| policy.receives_max)
+            && most < RECEIVES_MAX_MIN
+        {
+            return Err(OpenError::new(format!(
+                "the queue's maxReceiveCount is {most}, and SQS counts deliveries that were never tried: an outage would \
+                 dead-letter events; `symphony bus setup` makes it {RECEIVES_MAX}, at least {RECEIVES_MAX_MIN} is needed"
+            )));
+        }
+        let broker_receives_max = policy.as_ref().map(|policy| policy.receives_max);
+        let beside = policy.and_then(|policy| queue_beside(&settings.queue_url, &policy.target));
+        let Some(dead_letter_url) = settings.dead_letter_url.clone().or(beside) else {
             return Err(OpenError::new(
                 "the queue has no redrive policy: name a dead-letter queue, or a message that always fails would block its key for days",
             ));
-        }
+        };
         let terms = SourceTerms {
             visibility: settings.visibility,
             batch_max: BATCH_MAX,
+            held_max: HELD_MAX,
+            held_time_max: Some(HELD_TIME_MAX.saturating_sub(settings.visibility)),
             keeps_group_order: true,
             broker_receives_max,
         };
-        Ok(Self { client, settings, terms })
+        Ok(Self { client, settings, dead_letter_url, terms, lost: Mutex::default() })
+    }
+
+    fn forget(&self, delivery: &Delivery) {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).remove(&delivery.receipt);
     }
 }
 
-fn receives_max(policy: &str) -> Result<u32, OpenError> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Policy {
-        max_receive_count: serde_json::Value,
+/// What the queue does with messages that were received too often.
+#[derive(Debug, PartialEq, Eq)]
+struct RedrivePolicy {
+    target: String,
+    receives_max: u32,
+}
+
+impl RedrivePolicy {
+    fn read(text: &str) -> Result<Self, OpenError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Policy {
+            #[serde(default)]
+            dead_letter_target_arn: String,
+            max_receive_count: serde_json::Value,
+        }
+        let unreadable = || OpenError::new("the queue's redrive policy has no maxReceiveCount");
+        let policy: Policy = serde_json::from_str(text).map_err(|_| unreadable())?;
+        // Written as a number or as text, depending on who set it.
+        let count = policy.max_receive_count.to_string();
+        let receives_max = count.trim_matches('"').parse().map_err(|_| unreadable())?;
+        Ok(Self { target: policy.dead_letter_target_arn, receives_max })
     }
-    let unreadable = || OpenError::new("the queue's redrive policy has no maxReceiveCount");
-    let policy: Policy = serde_json::from_str(policy).map_err(|_| unreadable())?;
-    // Written as a number or as text, depending on who set it.
-    let text = policy.max_receive_count.to_string();
-    text.trim_matches('"').parse().map_err(|_| unreadable())
+}
+
+/// The URL of a queue of the same account and region, by its ARN: a dead-letter queue always is.
+fn queue_beside(queue_url: &str, arn: &str) -> Option<String> {
+    let (front, _) = queue_url.rsplit_once('/')?;
+    let name = arn.rsplit(':').next().filter(|name| !name.is_empty())?;
+    Some(format!("{front}/{name}"))
 }
 
 #[async_trait]
@@ -146,33 +185,29 @@ impl Source for SqsSource {
             .send()
             .await
             .map_err(|error| trouble("delete", &error))?;
+        self.forget(delivery);
         Ok(())
     }
 
     async fn extend(&self, deliveries: &[Arc<Delivery>]) -> Result<(), SourceError> {
-        let mut failed = 0;
+        let in_hand: HashSet<_> = deliveries.iter().map(|delivery| &delivery.receipt).collect();
+        let is_in_hand = |receipt: &String| in_hand.contains(receipt);
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).retain(is_in_hand);
+        let mut result = Ok(());
         for chunk in deliveries.chunks(BATCH_MAX) {
-            let mut call =
-                self.client.change_message_visibility_batch().queue_url(&self.settings.queue_url);
-            for (at, delivery) in chunk.iter().enumerate() {
-                let entry = ChangeMessageVisibilityBatchRequestEntry::builder()
-                    .id(at.to_string())
-                    .receipt_handle(&delivery.receipt)
-                    .visibility_timeout(seconds(self.settings.visibility))
-                    .build()
-                    .map_err(|error| SourceError::new(error.to_string()))?;
-                call = call.entries(entry);
+            if let Err(error) = self.extend_batch(chunk).await {
+                result = Err(error);
             }
-            let answer = call.send().await.map_err(|error| trouble("extend", &error))?;
-            failed += answer.failed.len();
         }
-        if failed > 0 {
-            return Err(SourceError::new(format!("SQS did not extend {failed} messages")));
-        }
-        Ok(())
+        result
     }
 
     async fn leave(&self, delivery: &Delivery, delay: Duration) -> Result<(), SourceError> {
+        let lost =
+            self.lost.lock().unwrap_or_else(PoisonError::into_inner).remove(&delivery.receipt);
+        if lost {
+            return Ok(());
+        }
         self.client
             .change_message_visibility()
             .queue_url(&self.settings.queue_url)
@@ -188,10 +223,7 @@ impl Source for SqsSource {
         &self,
         delivery: &Delivery,
         reason: &DeadLetterReason,
-    ) -> Result<DeadLettered, SourceError> {
-        let Some(url) = &self.settings.dead_letter_url else {
-            return Ok(DeadLettered::LeftToBroker);
-        };
+    ) -> Result<(), SourceError> {
         // An attribute may not be empty, and counts towards the message's size.
         let text = |value: &str| {
             let value: String = value.chars().filter(|c| !c.is_control()).take(500).collect();
@@ -201,7 +233,7 @@ impl Source for SqsSource {
         let mut call = self
             .client
             .send_message()
-            .queue_url(url)
+            .queue_url(&self.dead_letter_url)
             .message_body(String::from_utf8_lossy(&delivery.body))
             .message_group_id(delivery.group.as_deref().unwrap_or("none"))
             // Sent twice, if we are killed before it is deleted here: the queue keeps one.
@@ -217,23 +249,75 @@ impl Source for SqsSource {
             };
         }
         call.send().await.map_err(|error| trouble("dead-letter", &error))?;
-        self.acknowledge(delivery).await?;
-        Ok(DeadLettered::Moved)
+        self.acknowledge(delivery).await
+    }
+
+    fn is_ours(&self, delivery: &Delivery) -> bool {
+        !self.lost.lock().unwrap_or_else(PoisonError::into_inner).contains(&delivery.receipt)
+    }
+
+    async fn dead_letters_waiting(&self) -> Result<Option<u64>, SourceError> {
+        let answer = self
+            .client
+            .get_queue_attributes()
+            .queue_url(&self.dead_letter_url)
+            .attribute_names(Attribute::ApproximateNumberOfMessages)
+            .attribute_names(Attribute::ApproximateNumberOfMessagesNotVisible)
+            .send()
+            .await
+            .map_err(|error| trouble("count dead letters", &error))?;
+        let count = |name| answer.attributes()?.get(&name)?.parse::<u64>().ok();
+        let visible = count(Attribute::ApproximateNumberOfMessages);
+        // A person who looks at one hides it for a while.
+        let hidden = count(Attribute::ApproximateNumberOfMessagesNotVisible).unwrap_or(0);
+        Ok(visible.map(|visible| visible.saturating_add(hidden)))
+    }
+}
+
+impl SqsSource {
+    /// At most ten.
+    async fn extend_batch(&self, deliveries: &[Arc<Delivery>]) -> Result<(), SourceError> {
+        let mut call =
+            self.client.change_message_visibility_batch().queue_url(&self.settings.queue_url);
+        for (at, delivery) in deliveries.iter().enumerate() {
+            let entry = ChangeMessageVisibilityBatchRequestEntry::builder()
+                .id(at.to_string())
+                .receipt_handle(&delivery.receipt)
+                .visibility_timeout(seconds(self.settings.visibility))
+                .build()
+                .map_err(|error| SourceError::new(error.to_string()))?;
+            call = call.entries(entry);
+        }
+        let answer = call.send().await.map_err(|error| trouble("extend", &error))?;
+        // Acknowledged meanwhile, or lost: is_ours tells. What SQS blames itself for may be ours still.
+        let (gone, unwell): (Vec<_>, Vec<_>) =
+            answer.failed.iter().partition(|entry| entry.sender_fault);
+        let receipt = |entry: &&BatchResultErrorEntry| {
+            Some(deliveries.get(entry.id.parse::<usize>().ok()?)?.receipt.clone())
+        };
+        let gone: Vec<_> = gone.iter().filter_map(receipt).collect();
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).extend(gone);
+        match unwell.len() {
+            0 => Ok(()),
+            failed => Err(SourceError::new(format!("SQS did not extend {failed} messages"))),
+        }
     }
 }
 
 fn delivery(message: Message) -> Delivery {
     let system = |name| message.attributes().and_then(|all| all.get(&name)).cloned();
-    let attribute = message
+    let attributes: Vec<(String, String)> = message
         .message_attributes()
-        .and_then(|all| all.get(POSITION))
-        .and_then(MessageAttributeValue::string_value)
-        .map(str::to_owned);
+        .into_iter()
+        .flatten()
+        .filter_map(|(name, value)| Some((name.clone(), value.string_value()?.to_owned())))
+        .collect();
     let group = system(System::MessageGroupId);
 
     let receives =
         system(System::ApproximateReceiveCount).and_then(|text| text.parse().ok()).unwrap_or(1);
-    let (body, position) = unwrap_notification(message.body.unwrap_or_default(), attribute);
+    let (body, attributes) = unwrap_notification(message.body.unwrap_or_default(), attributes);
+    let Restored { body, position, defect } = restore(Binding::Sns, attributes, body.into_bytes());
     Delivery {
         receipt: message.receipt_handle.unwrap_or_default(),
         message_id: message.message_id.unwrap_or_default(),
@@ -241,14 +325,18 @@ fn delivery(message: Message) -> Delivery {
         // The broker keeps the order.
         order: 0,
         receives,
-        position: position.and_then(|text| text.parse().ok()),
-        body: body.into_bytes(),
+        position,
+        body,
+        defect,
     }
 }
 
 /// SNS puts its own envelope around a message, unless the subscription has raw message delivery. Events have no
 /// `Type`, so one cannot be taken for the other.
-fn unwrap_notification(body: String, position: Option<String>) -> (String, Option<String>) {
+fn unwrap_notification(
+    body: String,
+    attributes: Vec<(String, String)>,
+) -> (String, Vec<(String, String)>) {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
     struct Notification {
@@ -263,11 +351,12 @@ fn unwrap_notification(body: String, position: Option<String>) -> (String, Optio
         value: String,
     }
     match serde_json::from_str::<Notification>(&body) {
-        Ok(mut wrapped) if wrapped.r#type == "Notification" => {
-            let inner = wrapped.message_attributes.remove(POSITION).map(|found| found.value);
-            (wrapped.message, inner.or(position))
+        Ok(wrapped) if wrapped.r#type == "Notification" => {
+            let inner = wrapped.message_attributes.into_iter();
+            let inner = inner.map(|(name, found)| (name, found.value));
+            (wrapped.message, inner.chain(attributes).collect())
         }
-        _ => (body, position),
+        _ => (body, attributes),
     }
 }
 
@@ -304,26 +393,38 @@ mod tests {
     fn the_envelope_of_sns_is_taken_off_and_an_event_is_left_alone() {
         let wrapped = r#"{"Type": "Notification", "TopicArn": "arn", "Message": "{\"a\": 1}",
             "MessageAttributes": {"position": {"Type": "Number", "Value": "42"}}}"#;
+        let attribute = |value: &str| vec![("position".to_owned(), value.to_owned())];
         assert_eq!(
-            unwrap_notification(wrapped.to_owned(), None),
-            (r#"{"a": 1}"#.to_owned(), Some("42".to_owned()))
+            unwrap_notification(wrapped.to_owned(), Vec::new()),
+            (r#"{"a": 1}"#.to_owned(), attribute("42"))
         );
         for plain in
             [r#"{"envelope": {"v": 1}}"#, "garbage", r#"{"Type": "Other", "Message": "m"}"#]
         {
-            let position = Some("7".to_owned());
             assert_eq!(
-                unwrap_notification(plain.to_owned(), position.clone()),
-                (plain.to_owned(), position)
+                unwrap_notification(plain.to_owned(), attribute("7")),
+                (plain.to_owned(), attribute("7"))
             );
         }
     }
 
     #[test]
     fn a_redrive_policy_is_read_however_it_was_written() {
-        assert_eq!(receives_max(r#"{"maxReceiveCount": 5, "deadLetterTargetArn": "a"}"#), Ok(5));
-        assert_eq!(receives_max(r#"{"maxReceiveCount": "7"}"#), Ok(7));
-        assert!(receives_max("{}").is_err());
+        let read =
+            |text| RedrivePolicy::read(text).map(|policy| (policy.receives_max, policy.target));
+        let arn = r#"{"maxReceiveCount": 5, "deadLetterTargetArn": "arn:aws:sqs:r:1:d.fifo"}"#;
+        assert_eq!(read(arn), Ok((5, "arn:aws:sqs:r:1:d.fifo".to_owned())));
+        assert_eq!(read(r#"{"maxReceiveCount": "7"}"#), Ok((7, String::new())));
+        assert!(read("{}").is_err());
+    }
+
+    #[test]
+    fn the_dead_letter_queue_is_beside_its_queue() {
+        let queue = "https://sqs.eu-central-1.amazonaws.com/123/ledger.fifo";
+        let found = queue_beside(queue, "arn:aws:sqs:eu-central-1:123:ledger-dead.fifo");
+        let expected = "https://sqs.eu-central-1.amazonaws.com/123/ledger-dead.fifo";
+        assert_eq!(found.as_deref(), Some(expected));
+        assert_eq!(queue_beside(queue, ""), None);
     }
 
     #[test]

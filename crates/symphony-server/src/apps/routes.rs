@@ -1,17 +1,17 @@
-//! From a request's path to a route: the most literal pattern wins.
+//! From a request's path to a route. Where several match, literal segments win, from left to right.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use symphony::db::{DbError, Executor, RouteRow};
+use matchit::Router;
+use percent_encoding::percent_decode_str;
+use symphony::db::{DbError, RouteRow, Worker};
 
-/// How old an app's routes may be: a push is seen within that time, and a busy app is read once in it.
-const ROUTES_FOR: Duration = Duration::from_secs(1);
-/// How many apps' routes are kept.
-const APPS_KEPT_MAX: usize = 1_000;
+use super::cors::Cors;
+use crate::bounds::{APPS_CACHED_MAX, ROUTES_CACHED_FOR};
 
-/// The route of a request, with what its pattern caught.
+/// The route of a request, with the path's parameters.
 pub(super) type Matched = (RouteRow, BTreeMap<String, String>);
 
 /// What a path led to.
@@ -23,106 +23,111 @@ pub(super) enum Found {
     Nothing,
 }
 
-type Kept = HashMap<String, (Instant, Option<Arc<Vec<RouteRow>>>)>;
+/// When an app's routes were read; `None` if there is no such app.
+type Cached = (Instant, Option<Arc<RouteTable>>);
 
 /// The routes of apps, read when needed.
 #[derive(Debug)]
 pub(super) struct Routes {
-    executor: Executor,
-    kept: Mutex<Kept>,
+    worker: Worker,
+    cache: Mutex<HashMap<String, Cached>>,
 }
 
 impl Routes {
-    pub(super) fn new(executor: Executor) -> Self {
-        Self { executor, kept: Mutex::default() }
+    pub(super) fn new(worker: Worker) -> Self {
+        Self { worker, cache: Mutex::default() }
     }
 
-    /// Find the route; `None` if there is no such app.
-    pub(super) async fn find(
-        &self,
-        app: &str,
-        method: &str,
-        path: &str,
-    ) -> Result<Option<Found>, DbError> {
-        let known = {
-            let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            kept.get(app)
-                .filter(|(at, _)| at.elapsed() < ROUTES_FOR)
+    /// The routes of an app; `None` if there is no such app.
+    pub(super) async fn of(&self, app: &str) -> Result<Option<Arc<RouteTable>>, DbError> {
+        let cached = {
+            let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+            cache
+                .get(app)
+                .filter(|(at, _)| at.elapsed() < ROUTES_CACHED_FOR)
                 .map(|(_, routes)| routes.clone())
         };
-        let routes = if let Some(routes) = known {
+        let routes = if let Some(routes) = cached {
             routes
         } else {
-            let routes = self.executor.routes(app).await?.map(Arc::new);
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            if kept.len() >= APPS_KEPT_MAX {
-                kept.clear();
+            let rows = self.worker.routes(app).await?;
+            let routes = rows.map(|rows| Arc::new(RouteTable::new(rows)));
+            let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+            if cache.len() >= APPS_CACHED_MAX {
+                cache.clear();
             }
-            kept.insert(app.to_owned(), (Instant::now(), routes.clone()));
+            cache.insert(app.to_owned(), (Instant::now(), routes.clone()));
             routes
         };
-        Ok(routes.map(|routes| choose(&routes, method, path)))
+        Ok(routes)
     }
 }
 
-fn choose(routes: &[RouteRow], method: &str, path: &str) -> Found {
-    let matching: Vec<Matched> = routes
-        .iter()
-        .filter_map(|route| Some((route.clone(), params(&route.path, path)?)))
-        .collect();
-    let mut methods: Vec<String> = matching.iter().map(|(route, _)| route.method.clone()).collect();
-    let best = matching
-        .into_iter()
-        .filter(|(route, _)| route.method == method)
-        // Fewer caught segments: more literal.
-        .min_by_key(|(_, params)| params.len());
-    match best {
-        Some(matched) => Found::Route(Box::new(matched)),
-        None if methods.is_empty() => Found::Nothing,
-        None => {
-            methods.sort();
-            methods.dedup();
-            Found::OtherMethods(methods)
-        }
-    }
+/// One app's routes, by method, and which other sites may call them.
+#[derive(Debug, Default)]
+pub(super) struct RouteTable {
+    by_method: BTreeMap<String, Router<RouteRow>>,
+    pub(super) cors: Option<Cors>,
 }
 
-/// What a pattern catches of a path; `None` if it is for another.
-fn params(pattern: &str, path: &str) -> Option<BTreeMap<String, String>> {
-    let (mut pattern, mut path) = (pattern.split('/'), path.split('/'));
-    let mut caught = BTreeMap::new();
-    loop {
-        match (pattern.next(), path.next()) {
-            (None, None) => return Some(caught),
-            (Some(wanted), Some(found)) => {
-                let name = wanted.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
-                match name {
-                    Some(name) if !found.is_empty() => {
-                        caught.insert(name.to_owned(), decoded(found)?);
-                    }
-                    None if wanted == found => {}
-                    _ => return None,
-                }
+impl RouteTable {
+    fn new(mut rows: Vec<RouteRow>) -> Self {
+        // The same of two overlapping routes is served by every process. A push refuses them; SQL does not.
+        rows.sort_by(|a, b| a.path.cmp(&b.path));
+        let cors = rows.first().and_then(|row| row.cors.as_deref());
+        let cors = cors.and_then(|cors| serde_json::from_str(cors).ok());
+        let mut table = Self { by_method: BTreeMap::new(), cors };
+        for row in rows {
+            let path = row.path.clone();
+            if table.by_method.entry(row.method.clone()).or_default().insert(path, row).is_err() {
+                tracing::warn!(
+                    lane = "triggers",
+                    "a route that overlaps another one is not served"
+                );
             }
-            _ => return None,
         }
+        table
+    }
+
+    pub(super) fn find(&self, method: &str, path: &str) -> Found {
+        let at = |method: &str| self.by_method.get(method).and_then(|router| router.at(path).ok());
+        // The server leaves out the body of what answers HEAD.
+        if let Some(matched) = at(method).or_else(|| at("GET").filter(|_| method == "HEAD")) {
+            let params =
+                matched.params.iter().map(|(name, value)| Some((name.to_owned(), decoded(value)?)));
+            return match params.collect() {
+                Some(params) => Found::Route(Box::new((matched.value.clone(), params))),
+                None => Found::Nothing,
+            };
+        }
+        let methods = self.methods(path);
+        if methods.is_empty() { Found::Nothing } else { Found::OtherMethods(methods) }
+    }
+
+    /// What a path can be asked with; nothing if it is not there.
+    pub(super) fn methods(&self, path: &str) -> Vec<String> {
+        let others = self.by_method.iter().filter(|(_, router)| router.at(path).is_ok());
+        let mut methods: Vec<String> = others.map(|(method, _)| method.clone()).collect();
+        let has = |methods: &[String], method: &str| methods.iter().any(|each| each == method);
+        if has(&methods, "GET") && !has(&methods, "HEAD") {
+            methods.push("HEAD".to_owned());
+        }
+        if !methods.is_empty() && !has(&methods, "OPTIONS") {
+            methods.push("OPTIONS".to_owned());
+        }
+        methods
     }
 }
 
-/// Percent-decoded; `None` if that is no text.
+/// Percent-decoded; `None` if it is malformed or not UTF-8.
 fn decoded(segment: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(segment.len());
-    let mut rest = segment.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-            let value = digit(rest.next())? * 16 + digit(rest.next())?;
-            bytes.push(u8::try_from(value).ok()?);
-        } else {
-            bytes.push(byte);
-        }
+    let is_code = |rest: &str| {
+        rest.as_bytes().get(..2).is_some_and(|code| code.iter().all(u8::is_ascii_hexdigit))
+    };
+    if !segment.split('%').skip(1).all(is_code) {
+        return None;
     }
-    String::from_utf8(bytes).ok()
+    percent_decode_str(segment).decode_utf8().ok().map(Into::into)
 }
 
 #[cfg(test)]
@@ -132,24 +137,34 @@ mod tests {
 
     fn route(method: &str, path: &str) -> RouteRow {
         RouteRow {
+            auth: "none".to_owned(),
+            signature: None,
+            secret_name: None,
             id: uuid::Uuid::nil(),
+            app_id: uuid::Uuid::nil(),
             method: method.to_owned(),
             path: path.to_owned(),
             script_name: path.to_owned(),
+            script_id: None,
+            principal: None,
             synchronous: true,
             wait_ms: 1,
+            raw_body: false,
+            cors: None,
         }
     }
 
     #[test]
     fn the_most_literal_route_of_the_method_wins_and_catches_what_its_pattern_names() {
-        let routes = [
+        let routes = RouteTable::new(vec![
             route("GET", "/orders/{id}"),
             route("GET", "/orders/new"),
             route("POST", "/orders"),
             route("GET", "/orders/{id}/lines/{line}"),
             route("GET", "/"),
-        ];
+            route("GET", "/files/{*rest}"),
+            route("GET", "/files/index"),
+        ]);
         for (method, path, expected, caught) in [
             ("GET", "/orders/new", "/orders/new", vec![]),
             ("GET", "/orders/17", "/orders/{id}", vec![("id", "17")]),
@@ -161,20 +176,30 @@ mod tests {
                 vec![("id", "1"), ("line", "2")],
             ),
             ("POST", "/orders", "/orders", vec![]),
+            ("HEAD", "/orders/17", "/orders/{id}", vec![("id", "17")]),
+            ("GET", "/files/a/b%20c", "/files/{*rest}", vec![("rest", "a/b c")]),
+            ("GET", "/files/index", "/files/index", vec![]),
+            ("GET", "/files/index/x", "/files/{*rest}", vec![("rest", "index/x")]),
             ("GET", "/", "/", vec![]),
         ] {
-            let Found::Route(matched) = choose(&routes, method, path) else {
+            let Found::Route(matched) = routes.find(method, path) else {
                 unreachable!("{method} {path}")
             };
             let found: Vec<_> = matched.1.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
             assert_eq!((matched.0.path.as_str(), found), (expected, caught), "{method} {path}");
         }
-        assert_eq!(
-            choose(&routes, "PUT", "/orders/17"),
-            Found::OtherMethods(vec!["GET".to_owned()])
-        );
-        for path in ["/orders/", "/orders/1/lines/", "/nothing", "", "/orders/%zz", "/orders/%ff"] {
-            assert_eq!(choose(&routes, "GET", path), Found::Nothing, "{path}");
+        let others = ["GET", "HEAD", "OPTIONS"].map(str::to_owned).to_vec();
+        assert_eq!(routes.find("PUT", "/orders/17"), Found::OtherMethods(others));
+        for path in [
+            "/files/",
+            "/orders/",
+            "/orders/1/lines/",
+            "/nothing",
+            "",
+            "/orders/%zz",
+            "/orders/%ff",
+        ] {
+            assert_eq!(routes.find("GET", path), Found::Nothing, "{path}");
         }
     }
 }

@@ -16,6 +16,17 @@ pub struct ActOptions {
     pub yes: bool,
 }
 
+/// Who acts and why, and whether a second person shall agree.
+#[derive(Debug, Clone, Args)]
+pub struct ApprovedAct {
+    /// Who and why.
+    #[command(flatten)]
+    pub act: ActOptions,
+    /// Ask a second person to approve it, also where that is not required
+    #[arg(long)]
+    pub request_approval: bool,
+}
+
 /// Options of an act on one item.
 #[derive(Debug, Clone, Args)]
 pub struct ItemAct {
@@ -23,10 +34,7 @@ pub struct ItemAct {
     pub id: String,
     /// Who and why.
     #[command(flatten)]
-    pub act: ActOptions,
-    /// The second person, where one is needed
-    #[arg(long, value_name = "NAME")]
-    pub approver: Option<String>,
+    pub act: ApprovedAct,
 }
 
 /// Options of an act after which something may be sent again.
@@ -57,10 +65,7 @@ pub enum Incidents {
         lane: IncidentLane,
         /// Who and why.
         #[command(flatten)]
-        act: ActOptions,
-        /// The second person, where one is needed
-        #[arg(long, value_name = "NAME")]
-        approver: Option<String>,
+        act: ApprovedAct,
     },
 }
 
@@ -85,21 +90,38 @@ pub enum PauseTarget {
     Switch(SwitchTarget),
 }
 
-/// What to pause or resume.
+/// What to pause or resume: a lane, or a part of one. Enqueueing goes on, and what is in flight ends as it does.
 #[derive(Debug, Clone, Subcommand)]
 pub enum SwitchTarget {
     /// All payments
-    #[command(visible_alias = "payments")]
-    Lane {
+    Payments {
         /// Who and why.
         #[command(flatten)]
         act: ActOptions,
     },
-    /// All events; enqueueing goes on, and what is in flight ends as it does
+    /// All events
     #[command(
         after_help = "Example:\n  symphony pause events --reason 'the broker moves' --yes\n  symphony resume events --reason 'it has moved' --yes"
     )]
     Events {
+        /// Who and why.
+        #[command(flatten)]
+        act: ActOptions,
+    },
+    /// One topic of a bus; other topics and keys go on
+    #[command(
+        after_help = "Example:\n  symphony pause topic main/orders --reason 'a consumer is broken' --yes\n  symphony resume topic main/orders --reason 'it is repaired' --yes"
+    )]
+    Topic {
+        /// The bus and its topic, as bus/topic
+        #[arg(value_name = "BUS/TOPIC")]
+        name: String,
+        /// Who and why.
+        #[command(flatten)]
+        act: ActOptions,
+    },
+    /// All scripts of all apps
+    Triggers {
         /// Who and why.
         #[command(flatten)]
         act: ActOptions,
@@ -116,6 +138,14 @@ pub enum SwitchTarget {
     Participant {
         /// The participant
         id: String,
+        /// Who and why.
+        #[command(flatten)]
+        act: ActOptions,
+    },
+    /// One app; what fires it is written and waits, and clients of its synchronous routes get 504
+    App {
+        /// The app
+        name: String,
         /// Who and why.
         #[command(flatten)]
         act: ActOptions,

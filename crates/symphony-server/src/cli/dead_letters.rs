@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::events::time;
 use super::resolve_as::ResolveAsParser;
-use super::{ActOptions, ItemAct};
+use super::{ApprovedAct, ItemAct};
 
 /// What of the dead letters.
 #[derive(Debug, Subcommand)]
@@ -120,10 +120,7 @@ pub struct DlqClose {
     pub ids: Vec<String>,
     /// Who and why.
     #[command(flatten)]
-    pub act: ActOptions,
-    /// The second person
-    #[arg(long, value_name = "NAME")]
-    pub approver: Option<String>,
+    pub act: ApprovedAct,
 }
 
 /// Options of `inquire`.
@@ -188,10 +185,7 @@ pub struct Resolve {
     pub limit: u32,
     /// Who and why.
     #[command(flatten)]
-    pub act: ActOptions,
-    /// The second person, where one is needed
-    #[arg(long, value_name = "NAME")]
-    pub approver: Option<String>,
+    pub act: ApprovedAct,
     /// The rail never said what became of an earlier try: act all the same, and let --reason say how you know
     #[arg(long, requires = "id")]
     pub despite_unknown: bool,

@@ -13,8 +13,10 @@ pub(super) const RAIL_HELP: &str = "Examples:\n  symphony rail                  
      worst of them is shown. Reset is not needed for that; it only saves the seconds until the next probe.";
 
 /// What `bus --help` teaches.
-pub(super) const BUS_HELP: &str = "Examples:\n  symphony bus                     all of them, and how they are\n  \
-     symphony bus show main\n  symphony bus reset main --reason 'the broker is back'\n  symphony bus setup --dry-run";
+pub(super) const BUS_HELP: &str = "Examples:\n  symphony bus                     every topic, and how it is\n  \
+     symphony bus show main/transfers.fifo\n  symphony bus reset main/transfers.fifo --reason 'the policy is mended'\n  \
+     symphony bus reset main --reason 'the broker is back'    all topics of the bus\n  symphony bus setup --dry-run\n\n\
+     Each topic (of http: each endpoint) is left alone by itself: one in trouble stops no other.";
 
 /// What else to do with rails.
 #[derive(Debug, Clone, Subcommand)]
@@ -33,7 +35,7 @@ pub enum RailAct {
 /// Options of a reset.
 #[derive(Debug, Clone, Args)]
 pub struct Reset {
-    /// The rail or bus
+    /// The rail, the topic as BUS/TOPIC, or the bus
     pub name: String,
     /// Who and why.
     #[command(flatten)]
@@ -81,11 +83,11 @@ pub enum Bus {
                       permissions of the producer and of each consumer."
     )]
     Setup(BusSetup),
-    /// All buses that live workers serve, and how they are
+    /// All topics of buses that live workers serve, and how they are
     List,
-    /// One bus: its breaker, its troubles, its calls
+    /// One topic, or those of a bus: breaker, troubles, calls
     Show {
-        /// The bus
+        /// BUS/TOPIC, or the bus
         name: String,
     },
     /// Have it tried at once by every worker that leaves it alone

@@ -7,7 +7,7 @@ use clap::Args;
 use symphony::lanes::events::TypePattern;
 use uuid::Uuid;
 
-use super::ActOptions;
+use super::ApprovedAct;
 
 /// Options of `enqueue event`.
 #[derive(Debug, Clone, Args)]
@@ -21,7 +21,7 @@ pub struct EnqueueEvent {
     pub event: Option<String>,
     /// Print the JSON Schema of an event and nothing else; needs no database
     #[arg(long)]
-    pub schema: bool,
+    pub json_schema: bool,
 }
 
 /// What `enqueue event --help` teaches.
@@ -32,7 +32,7 @@ pub(super) const ENQUEUE_HELP: &str = r#"Examples:
       "type": "events.transfers.submitted"},
       "key": {"transferId": "tr_1"}, "payload": {"amount": "10.00"}}'
   symphony enqueue event events.jsonl
-  symphony enqueue event --schema > event.schema.json
+  symphony enqueue event --json-schema > event.schema.json
 
 All or nothing: if one event is bad, nothing of the file is written, so that a
 corrected event keeps its place. Only a file of more than 10,000 events (or
@@ -51,7 +51,8 @@ pub(super) const STATUS_HELP: &str = "Figures:
                 events behind a FAILED one of their key
   parked        payments that wait for a person; events are never parked
   dead letters  ended FAILED and not redriven: symphony dlq list
-  incidents     late outcomes that contradict the ledger: symphony incident list";
+  incidents     late outcomes that contradict the ledger: symphony incident list
+  approvals     acts that wait for a second person: symphony approval list";
 
 /// Options of `redrive`: of one payment, or of events.
 #[derive(Debug, Clone, Args)]
@@ -106,10 +107,7 @@ pub struct Redrive {
     pub limit: u32,
     /// Who and why.
     #[command(flatten)]
-    pub act: ActOptions,
-    /// The second person, where one is needed
-    #[arg(long, value_name = "NAME")]
-    pub approver: Option<String>,
+    pub act: ApprovedAct,
     /// A payment: the rail never said what became of an earlier try: act all the same, and let --reason say how you know
     #[arg(long, requires = "id")]
     pub despite_unknown: bool,
@@ -122,8 +120,8 @@ pub const DEDUP_WINDOW_SECONDS: i32 = 300;
 pub(super) const REDRIVE_HELP: &str = "A payment becomes a new item with a new key to the rail. An event goes out \
      again under the same event id, in its place in its key.\n\nExamples:\n  \
      symphony redrive inv-1 --reason 'account was corrected'\n  \
-     symphony redrive --event-id 5f0c6f3e-8d1b-4c63-9a0e-2f1d7c3b5a91 \\\n      --reason 'topic exists now'\n  \
-     symphony redrive --event-type 'events.transfers.*' --since 2h \\\n      --error-code RETRY_CEILING --reason 'topic exists now'\n  \
+     symphony redrive --event-id 5f0c6f3e-8d1b-4c63-9a0e-2f1d7c3b5a91 \\\n      --reason 'the receiver is mended'\n  \
+     symphony redrive --event-type 'events.transfers.*' --since 2h \\\n      --error-code RETRY_CEILING --reason 'the receiver is mended'\n  \
      symphony redrive --sent --key tr_123 --reason 'consumer lost its data'\n  \
      symphony redrive --rail sepa --code AC04 --since 2h \\\n      --reason 'the bank corrected its list'\n  \
      symphony redrive --app shop --code SCRIPT_ERROR --reason 'the script is mended'\n\n\
@@ -150,10 +148,7 @@ pub struct Skip {
     pub event_id: Option<Uuid>,
     /// Who and why.
     #[command(flatten)]
-    pub act: ActOptions,
-    /// The second person, where one is needed
-    #[arg(long, value_name = "NAME")]
-    pub approver: Option<String>,
+    pub act: ApprovedAct,
 }
 
 /// What `skip --help` teaches.

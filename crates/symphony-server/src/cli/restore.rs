@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 
-use super::ActOptions;
+use super::ApprovedAct;
 
 /// What to do about another server.
 #[derive(Debug, Clone, Subcommand)]
@@ -33,8 +33,5 @@ pub struct AcceptServer {
     pub ask_first_for: i32,
     /// Who and why.
     #[command(flatten)]
-    pub act: ActOptions,
-    /// The second person, where one is needed
-    #[arg(long, value_name = "NAME")]
-    pub approver: Option<String>,
+    pub act: ApprovedAct,
 }

@@ -5,13 +5,17 @@ use std::process::ExitCode;
 
 use chrono::SecondsFormat;
 use serde::Serialize;
-use symphony::db::{ActAnswer, Auditor, DbError, FoundItem, Known, Operator, Role, SwitchAnswer};
+use symphony::db::{
+    ActAnswer, ActCall, Auditor, DbError, FoundItem, Known, Operator, Role, SwitchAnswer,
+};
 use symphony::domain::{Act, OutboxId, Resolution, Switch};
 
+use super::approval::{self, Acted};
+use super::suggested_command::symphony;
 use super::{attention, bulk, event_acts, nearest, statement};
 use crate::cli::{
-    ActOptions, Global, ItemAct, PauseTarget, Redrive, Resolve, ResolveAs, SendingAct, Skip,
-    SwitchTarget,
+    ActOptions, ApprovedAct, Global, ItemAct, PauseTarget, Redrive, Resolve, ResolveAs, SendingAct,
+    Skip, SwitchTarget,
 };
 use crate::output::{self, Failure};
 use crate::server::Server;
@@ -31,11 +35,12 @@ const PAUSE: Verb = Verb { would: "pause", done: "paused" };
 const RESUME: Verb = Verb { would: "resume", done: "resumed" };
 
 pub(super) async fn park(global: &Global, options: &ItemAct) -> Result<ExitCode, Failure> {
-    let act = act_of(&options.act, options.approver.as_ref())?;
+    let act = approved_act(&options.act)?;
     as_operator(global, async |operator| {
         let item = one_item(&operator.reader(), &options.id).await?;
         let answer = operator.park(item.outbox_id, &act).await.map_err(in_options)?;
-        tell_item(global, &PARK, &item, &answer)
+        let ends = if act.dry_run { REPEAT } else { "" };
+        tell(global, &PARK, ends, &answer, &in_words(&item), &becomes(&answer))
     })
     .await
 }
@@ -44,9 +49,22 @@ pub(super) async fn release(global: &Global, options: &SendingAct) -> Result<Exi
     let act = sending_act(options)?;
     as_operator(global, async |operator| {
         let item = one_item(&operator.reader(), &options.item.id).await?;
-        let told = operator.release(item.outbox_id, &act).await.map_err(in_options)?;
-        let becomes = becomes(&told.answer) + &known(&told.known, act.dry_run);
-        tell(global, &RELEASE, act.dry_run, &told, &in_words(&item), &becomes)
+        let call = ActCall::release(item.outbox_id, &act);
+        let wished = options.item.act.request_approval;
+        let doing = operator.release(item.outbox_id, &act);
+        match approval::act_or_ask(&operator, wished, &act, &call, doing)
+            .await
+            .map_err(in_options)?
+        {
+            Acted::Asked(request) => {
+                approval::tell_asked(global, &RELEASE, &in_words(&item), &[request])
+            }
+            Acted::Done(told) => {
+                let becomes = becomes(&told.answer) + &known(&told.known, act.dry_run);
+                let ends = approval::ending(&operator, "payments", &act, wished).await?;
+                tell(global, &RELEASE, ends, &told, &in_words(&item), &becomes)
+            }
+        }
     })
     .await
 }
@@ -56,10 +74,7 @@ pub(super) async fn resolve(global: &Global, options: &Resolve) -> Result<ExitCo
         return statement::run(global, options, file).await;
     }
     let Some(id) = &options.id else { return bulk::resolve(global, options).await };
-    let act = Act {
-        despite_unknown: options.despite_unknown,
-        ..act_of(&options.act, options.approver.as_ref())?
-    };
+    let act = Act { despite_unknown: options.despite_unknown, ..approved_act(&options.act)? };
     let resolution = match (options.outcome, &options.reference) {
         (Some(ResolveAs::Dispatched), Some(reference)) => {
             Resolution::Dispatched { rail_reference: reference.clone() }
@@ -79,9 +94,23 @@ pub(super) async fn resolve(global: &Global, options: &Resolve) -> Result<ExitCo
     };
     as_operator(global, async |operator| {
         let item = one_item(&operator.reader(), id).await?;
-        let told = operator.resolve(item.outbox_id, &resolution, &act).await.map_err(in_options)?;
-        let becomes = becomes(&told.answer) + &known(&told.known, act.dry_run);
-        tell(global, &RESOLVE, act.dry_run, &told, &in_words(&item), &becomes)
+        let call = ActCall::resolve(item.outbox_id, &resolution, &act);
+        let wished = options.act.request_approval;
+        let doing = operator.resolve(item.outbox_id, &resolution, &act);
+        match approval::act_or_ask(&operator, wished, &act, &call, doing)
+            .await
+            .map_err(in_options)?
+        {
+            Acted::Asked(request) => {
+                approval::tell_asked(global, &RESOLVE, &in_words(&item), &[request])
+            }
+            Acted::Done(told) => {
+                let becomes = becomes(&told.answer) + &known(&told.known, act.dry_run);
+                let asks = wished || told.known.needs_approver;
+                let ends = approval::ending(&operator, "payments", &act, asks).await?;
+                tell(global, &RESOLVE, ends, &told, &in_words(&item), &becomes)
+            }
+        }
     })
     .await
 }
@@ -114,10 +143,7 @@ pub(super) async fn redrive(global: &Global, options: &Redrive) -> Result<ExitCo
             "name a payment by its id, or choose some by a filter: not both at once",
         ));
     }
-    let act = Act {
-        despite_unknown: options.despite_unknown,
-        ..act_of(&options.act, options.approver.as_ref())?
-    };
+    let act = Act { despite_unknown: options.despite_unknown, ..approved_act(&options.act)? };
     as_operator(global, async |operator| {
         let item = match one_item(&operator.reader(), id).await {
             Err(failure) => {
@@ -125,7 +151,16 @@ pub(super) async fn redrive(global: &Global, options: &Redrive) -> Result<ExitCo
             }
             Ok(item) => item,
         };
-        let answer = operator.redrive(item.outbox_id, &act).await.map_err(in_options)?;
+        let call = ActCall::redrive(item.outbox_id, &act);
+        let wished = options.act.request_approval;
+        let doing = operator.redrive(item.outbox_id, &act);
+        let answer = match approval::act_or_ask(&operator, wished, &act, &call, doing).await {
+            Ok(Acted::Done(answer)) => answer,
+            Ok(Acted::Asked(request)) => {
+                return approval::tell_asked(global, &REDRIVE, &in_words(&item), &[request]);
+            }
+            Err(error) => return Err(in_options(error)),
+        };
         let becomes: String = match (answer.redriven_as, answer.sequence_id) {
             (Some(new), Some(number)) => {
                 let participant = output::plain(&item.participant_id);
@@ -133,15 +168,17 @@ pub(super) async fn redrive(global: &Global, options: &Redrive) -> Result<ExitCo
             }
             _ => "it stays FAILED, and a new item with a new key to the rail is made".to_owned(),
         } + &known(&answer.known, act.dry_run);
-        tell(global, &REDRIVE, answer.dry_run, &answer, &in_words(&item), &becomes)
+        let asks = wished || answer.known.needs_approver;
+        let ends = approval::ending(&operator, "payments", &act, asks).await?;
+        tell(global, &REDRIVE, ends, &answer, &in_words(&item), &becomes)
     })
     .await
 }
 
 pub(super) async fn skip(global: &Global, options: &Skip) -> Result<ExitCode, Failure> {
-    let act = act_of(&options.act, options.approver.as_ref())?;
+    let act = approved_act(&options.act)?;
     if let Some(event) = options.event_id {
-        return event_acts::skip(global, event, &act).await;
+        return event_acts::skip(global, event, &act, options.act.request_approval).await;
     }
     let (Some(participant), Some(rail)) = (&options.participant, &options.rail) else {
         return Err(Failure::new(
@@ -149,7 +186,21 @@ pub(super) async fn skip(global: &Global, options: &Skip) -> Result<ExitCode, Fa
         ));
     };
     as_operator(global, async |operator| {
-        let answer = operator.skip_head(participant, rail, &act).await.map_err(in_options)?;
+        let call = ActCall::skip_head(participant, rail);
+        let wished = options.act.request_approval;
+        let doing = operator.skip_head(participant, rail, &act);
+        let answer = match approval::act_or_ask(&operator, wished, &act, &call, doing).await {
+            Ok(Acted::Done(answer)) => answer,
+            Ok(Acted::Asked(request)) => {
+                let head = format!(
+                    "the head of participant {}, rail {}",
+                    output::plain(participant),
+                    output::plain(rail)
+                );
+                return approval::tell_asked(global, &SKIP, &head, &[request]);
+            }
+            Err(error) => return Err(in_options(error)),
+        };
         let becomes = if answer.state_before == "FAILED" {
             "it stays FAILED, and its lane goes on".to_owned()
         } else {
@@ -164,64 +215,85 @@ pub(super) async fn skip(global: &Global, options: &Skip) -> Result<ExitCode, Fa
             output::plain(participant),
             output::plain(rail)
         );
-        tell(global, &SKIP, answer.dry_run, &answer, &target, &becomes)
+        let ends = approval::ending(&operator, "payments", &act, wished).await?;
+        tell(global, &SKIP, ends, &answer, &target, &becomes)
     })
     .await
 }
 
 pub(super) async fn pause(global: &Global, target: &PauseTarget) -> Result<ExitCode, Failure> {
-    let PauseTarget::Switch(target) = target else { return list_paused(global).await };
-    let (switch, act, name) = switch_of(target)?;
+    match target {
+        PauseTarget::List => list_paused(global).await,
+        PauseTarget::Switch(target) => switch(global, target, true).await,
+    }
+}
+
+pub(super) async fn resume(global: &Global, target: &SwitchTarget) -> Result<ExitCode, Failure> {
+    switch(global, target, false).await
+}
+
+async fn switch(global: &Global, target: &SwitchTarget, pause: bool) -> Result<ExitCode, Failure> {
+    let (target, act, name) = switch_of(target)?;
     as_operator(global, async |operator| {
-        let answer = match &switch {
-            Target::Payments(switch) => operator.pause(switch, &act).await,
-            Target::Events => operator.switch_events(true, &act).await,
+        let acted = if pause {
+            operator.pause(&target, &act).await.map(Acted::Done)
+        } else {
+            let call = ActCall::resume(&target);
+            let doing = operator.resume(&target, &act);
+            approval::act_or_ask(&operator, false, &act, &call, doing).await
         };
-        let answer = match answer {
-            Err(error) => return Err(no_such_name(&operator, &switch, error).await?),
-            Ok(answer) => answer,
-        };
-        tell_switch(global, &PAUSE, &name, &answer)
+        match acted {
+            Err(error) => Err(no_such_name(&operator, &target, error).await?),
+            Ok(Acted::Asked(request)) => approval::tell_asked(global, &RESUME, &name, &[request]),
+            Ok(Acted::Done(answer)) if pause => {
+                let ends = if act.dry_run { REPEAT } else { "" };
+                tell_switch(global, &PAUSE, &name, &answer, ends)
+            }
+            Ok(Acted::Done(answer)) => {
+                let ends = approval::ending(&operator, lane_of(&target), &act, false).await?;
+                tell_switch(global, &RESUME, &name, &answer, ends)
+            }
+        }
     })
     .await
 }
 
-pub(super) async fn resume(global: &Global, target: &SwitchTarget) -> Result<ExitCode, Failure> {
-    let (switch, act, name) = switch_of(target)?;
-    as_operator(global, async |operator| {
-        let answer = match &switch {
-            Target::Payments(switch) => operator.resume(switch, &act).await,
-            Target::Events => operator.switch_events(false, &act).await,
-        };
-        let answer = match answer {
-            Err(error) => return Err(no_such_name(&operator, &switch, error).await?),
-            Ok(answer) => answer,
-        };
-        tell_switch(global, &RESUME, &name, &answer)
-    })
-    .await
+fn lane_of(switch: &Switch) -> &'static str {
+    match switch {
+        Switch::Payments | Switch::Rail(_) | Switch::Participant(_) => "payments",
+        Switch::Events | Switch::Topic(_) => "events",
+        Switch::Triggers | Switch::App(_) => "triggers",
+    }
 }
 
 /// A name that does not exist is answered with those that are near.
 async fn no_such_name(
     operator: &Operator,
-    target: &Target,
+    target: &Switch,
     error: DbError,
 ) -> Result<Failure, Failure> {
     let reader = operator.reader();
     let (what, given, names, list) = match target {
-        Target::Payments(Switch::Rail(name)) if error.code() == "P7007" => {
-            ("rail", name, reader.rail_names().await?, "symphony rail")
+        Switch::Rail(name) if error.code() == "P7007" => {
+            ("rail", name, reader.rail_names().await?, symphony("rail"))
         }
-        Target::Payments(Switch::Participant(name)) if error.code() == "P7007" => {
-            ("participant", name, reader.participant_names().await?, "symphony dlq count")
+        Switch::Participant(name) if error.code() == "P7007" => {
+            ("participant", name, reader.participant_names().await?, String::new())
+        }
+        Switch::Topic(name) if error.code() == "P7007" => {
+            ("topic", name, reader.topic_names().await?, String::new())
+        }
+        Switch::App(name) if error.code() == "P7007" => {
+            let names =
+                reader.apps(None, i64::MAX).await?.into_iter().map(|app| app.name).collect();
+            ("app", name, names, symphony("app list"))
         }
         _ => return Ok(in_options(error)),
     };
-    let near = if what == "rail" {
-        nearest::hint(given, &names, list)
-    } else {
-        nearest::near(given, &names)
+    let near = match what {
+        "participant" => nearest::near(given, &names),
+        "topic" => nearest::topics(given, &names),
+        _ => nearest::hint(given, &names, &list),
     };
     Ok(Failure::new(format!("there is no {what} {given:?}{near}")).with_code("P7007"))
 }
@@ -282,48 +354,43 @@ pub(super) fn actor_or_account(given: Option<&String>) -> String {
     })
 }
 
-pub(super) fn act_of(options: &ActOptions, approver: Option<&String>) -> Result<Act, Failure> {
+pub(super) fn approved_act(options: &ApprovedAct) -> Result<Act, Failure> {
+    act_of(&options.act)
+}
+
+pub(super) fn act_of(options: &ActOptions) -> Result<Act, Failure> {
     Ok(Act {
         actor: actor(options.actor.as_ref())?,
         reason: options.reason.clone(),
-        approver: approver.cloned(),
         dry_run: !options.yes,
         despite_unknown: false,
     })
 }
 
 fn sending_act(options: &SendingAct) -> Result<Act, Failure> {
-    Ok(Act {
-        despite_unknown: options.despite_unknown,
-        ..act_of(&options.item.act, options.item.approver.as_ref())?
-    })
+    Ok(Act { despite_unknown: options.despite_unknown, ..approved_act(&options.item.act)? })
 }
 
-/// What is paused or resumed.
-enum Target {
-    Payments(Switch),
-    Events,
-}
-
-fn switch_of(target: &SwitchTarget) -> Result<(Target, Act, String), Failure> {
-    Ok(match target {
-        SwitchTarget::Lane { act } => {
-            (Target::Payments(Switch::Lane), act_of(act, None)?, "the payment lane".to_owned())
+/// What is paused or resumed, by whom, and what it is called.
+fn switch_of(target: &SwitchTarget) -> Result<(Switch, Act, String), Failure> {
+    let (switch, act, name) = match target {
+        SwitchTarget::Payments { act } => (Switch::Payments, act, "the payment lane".to_owned()),
+        SwitchTarget::Events { act } => (Switch::Events, act, "the event lane".to_owned()),
+        SwitchTarget::Topic { name, act } => {
+            (Switch::Topic(name.clone()), act, format!("topic {}", output::plain(name)))
         }
-        SwitchTarget::Events { act } => {
-            (Target::Events, act_of(act, None)?, "the event lane".to_owned())
+        SwitchTarget::Triggers { act } => (Switch::Triggers, act, "the trigger lane".to_owned()),
+        SwitchTarget::Rail { name, act } => {
+            (Switch::Rail(name.clone()), act, format!("rail {}", output::plain(name)))
         }
-        SwitchTarget::Rail { name, act } => (
-            Target::Payments(Switch::Rail(name.clone())),
-            act_of(act, None)?,
-            format!("rail {}", output::plain(name)),
-        ),
-        SwitchTarget::Participant { id, act } => (
-            Target::Payments(Switch::Participant(id.clone())),
-            act_of(act, None)?,
-            format!("participant {}", output::plain(id)),
-        ),
-    })
+        SwitchTarget::Participant { id, act } => {
+            (Switch::Participant(id.clone()), act, format!("participant {}", output::plain(id)))
+        }
+        SwitchTarget::App { name, act } => {
+            (Switch::App(name.clone()), act, format!("app {}", output::plain(name)))
+        }
+    };
+    Ok((switch, act_of(act)?, name))
 }
 
 /// A refusal in the words of the command line.
@@ -332,7 +399,7 @@ pub(super) fn in_options(error: DbError) -> Failure {
         ("p_rail_reference", "--reference"),
         ("p_participant_id", "the participant"),
         ("p_rail_type", "the rail"),
-        ("p_approver", "--approver"),
+        ("p_request_no", "the number"),
         ("p_actor", "--actor"),
         ("p_reason", "--reason"),
         ("p_fifo", "--fifo"),
@@ -381,15 +448,6 @@ pub(super) fn in_words(item: &FoundItem) -> String {
     )
 }
 
-fn tell_item(
-    global: &Global,
-    verb: &Verb,
-    item: &FoundItem,
-    answer: &ActAnswer,
-) -> Result<ExitCode, Failure> {
-    tell(global, verb, answer.dry_run, answer, &in_words(item), &becomes(answer))
-}
-
 fn becomes(answer: &ActAnswer) -> String {
     format!("{} → {}", answer.state_before, answer.state_after)
 }
@@ -427,7 +485,7 @@ fn known(known: &Known, dry_run: bool) -> String {
         ),
         (
             known.needs_approver,
-            "the rail has told a lost worker that it was executed: a second person must confirm that it was not, with --approver",
+            "the rail has told a lost worker that it was executed: a second person must agree that it was not",
         ),
     ] {
         if applies {
@@ -443,36 +501,38 @@ fn tell_switch(
     verb: &Verb,
     name: &str,
     answer: &SwitchAnswer,
+    ends: &str,
 ) -> Result<ExitCode, Failure> {
     if !global.json && answer.state_before == answer.state_after {
         output::print(&format!("{name} is {} already: nothing to change\n", answer.state_after))?;
         return Ok(ExitCode::SUCCESS);
     }
     let becomes = format!("{} → {}", answer.state_before, answer.state_after);
-    tell(global, verb, answer.dry_run, answer, name, &becomes)
+    tell(global, verb, ends, answer, name, &becomes)
 }
 
 #[derive(Serialize)]
-struct Told<'a, T> {
+struct Report<'a, T> {
     act: &'static str,
     #[serde(flatten)]
     answer: &'a T,
 }
 
+/// What was done; or, with what a dry run ends with, what would be.
 pub(super) fn tell<T: Serialize>(
     global: &Global,
     verb: &Verb,
-    dry_run: bool,
+    ends: &str,
     answer: &T,
     target: &str,
     becomes: &str,
 ) -> Result<ExitCode, Failure> {
     if global.json {
-        output::json(&Told { act: verb.would, answer })?;
-    } else if dry_run {
-        output::print(&format!("would {} {target}: {becomes}\n{REPEAT}", verb.would))?;
-    } else {
+        output::json(&Report { act: verb.would, answer })?;
+    } else if ends.is_empty() {
         output::print(&format!("{} {target}: {becomes}\n", verb.done))?;
+    } else {
+        output::print(&format!("would {} {target}: {becomes}\n{ends}", verb.would))?;
     }
     Ok(ExitCode::SUCCESS)
 }

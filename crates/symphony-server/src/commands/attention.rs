@@ -1,15 +1,14 @@
-//! What stands beside the figures: what is paused, which rails and buses are left alone, and what nobody serves.
+//! What `status` shows under the figures: what is paused, which rails and buses are in trouble, what nobody serves.
 
 use chrono::{SecondsFormat, Utc};
 use serde::Serialize;
 use symphony::db::{Auditor, DbError, DestinationStatus, LaneStatus, Paused, Unserved};
 
+use super::suggested_command::{symphony, symphony_of};
+use crate::bounds::ATTENTION_LISTED_MAX;
 use crate::output;
 
-/// How many of each are named.
-const NAMED_MAX: usize = 10;
-
-/// Everything of it.
+/// What needs attention.
 #[derive(Debug)]
 pub(super) struct Attention {
     pub(super) paused: Vec<Paused>,
@@ -30,13 +29,14 @@ impl Attention {
     }
 
     /// What of it belongs to a lane, for scripts.
-    pub(super) fn beside<'a>(&'a self, lane: &'a LaneStatus) -> Beside<'a> {
+    pub(super) fn beside<'a>(&'a self, lane: &'a LaneStatus) -> LaneReport<'a> {
         let of_lane = |paused: &Paused| match paused.kind.as_str() {
             "lane" => false,
+            "topic" => lane.lane == "events",
             "app" => lane.lane == "triggers",
             _ => lane.lane == "payments",
         };
-        Beside {
+        LaneReport {
             lane,
             paused_parts: self.paused.iter().filter(|paused| of_lane(paused)).collect(),
             left_alone: self.left_alone.iter().filter(|left| left.lane == lane.lane).collect(),
@@ -57,21 +57,24 @@ impl Attention {
     fn lines(&self) -> Vec<String> {
         let now = Utc::now();
         let mut lines: Vec<String> = Vec::new();
-        for left in self.left_alone.iter().take(NAMED_MAX) {
-            let kind = if left.lane == "events" { "bus" } else { "rail" };
+        for left in self.left_alone.iter().take(ATTENTION_LISTED_MAX) {
+            let (kind, show) = match left.lane.as_str() {
+                "events" => ("bus", symphony_of("bus show", &left.name, "")),
+                "payments" => ("rail", symphony_of("rail show", &left.name, "")),
+                _ => ("executor", symphony("app executions --state failed")),
+            };
             let trouble = left.last_trouble.as_deref();
             let trouble =
                 trouble.map(|what| format!(", {}", output::plain(what))).unwrap_or_default();
             let since = left.open_since.map_or(0, |since| (now - since).num_seconds());
             lines.push(format!(
-                "{kind} {} is left alone for {}{trouble}: symphony {kind} show {}",
+                "{kind} {} is left alone for {}{trouble}: {show}",
                 output::plain(&left.name),
-                output::length(since),
-                output::plain(&left.name)
+                output::length(since)
             ));
         }
-        lines.extend(self.unserved.iter().take(NAMED_MAX).map(unserved));
-        for paused in self.paused.iter().take(NAMED_MAX) {
+        lines.extend(self.unserved.iter().take(ATTENTION_LISTED_MAX).map(unserved));
+        for paused in self.paused.iter().take(ATTENTION_LISTED_MAX) {
             let by = paused.actor.as_deref().map(output::plain).unwrap_or_default();
             let since = paused.since.map(|at| at.to_rfc3339_opts(SecondsFormat::Secs, true));
             lines.push(format!(
@@ -82,8 +85,8 @@ impl Attention {
                 output::plain(paused.reason.as_deref().unwrap_or_default())
             ));
         }
-        if self.paused.len() > NAMED_MAX {
-            lines.push("more is paused: symphony pause list".to_owned());
+        if self.paused.len() > ATTENTION_LISTED_MAX {
+            lines.push(format!("more is paused: {}", symphony("pause list")));
         }
         lines
     }
@@ -101,12 +104,9 @@ pub(super) fn paused_table(paused: &[Paused]) -> String {
             output::command("resume"),
         ],
         paused.iter().map(|one| {
-            let name = super::hints::quoted(&one.name);
-            let resume = match (one.kind.as_str(), one.name.as_str()) {
-                ("lane", "payments") => "resume payments".to_owned(),
-                ("lane", "events") => "resume events".to_owned(),
-                ("app", _) => format!("app resume {name}"),
-                (kind, _) => format!("resume {kind} {name}"),
+            let resume = match one.kind.as_str() {
+                "lane" => "resume".to_owned(),
+                kind => format!("resume {kind}"),
             };
             [
                 one.kind.clone(),
@@ -116,15 +116,15 @@ pub(super) fn paused_table(paused: &[Paused]) -> String {
                     .unwrap_or_default(),
                 one.actor.clone().unwrap_or_default(),
                 one.reason.clone().unwrap_or_default(),
-                super::hints::symphony(&format!("{resume} --reason WHY")),
+                symphony_of(&resume, &one.name, "--reason WHY"),
             ]
         }),
     )
 }
 
-/// A lane's figures with what stands beside them.
+/// A lane's figures with what needs attention.
 #[derive(Debug, Serialize)]
-pub(super) struct Beside<'a> {
+pub(super) struct LaneReport<'a> {
     #[serde(flatten)]
     lane: &'a LaneStatus,
     paused_parts: Vec<&'a Paused>,

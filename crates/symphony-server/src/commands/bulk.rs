@@ -4,12 +4,18 @@
 
 use std::process::ExitCode;
 
+use chrono::{DateTime, Utc};
 use serde::Serialize;
-use symphony::db::{DbError, Known, LetterFilter, Operator, WaitingItem, WaitingQuery};
+use symphony::db::{
+    ActCall, ApprovalRequest, DbError, Known, LetterFilter, Operator, ReplayAnswer, WaitingItem,
+    WaitingQuery,
+};
 use symphony::domain::{Act, Resolution};
 
-use super::acts::{self, REPEAT};
-use super::hints::symphony;
+use super::acts;
+use super::approval;
+use super::suggested_command::symphony;
+use crate::bounds::EXIT_ASKED;
 use crate::cli::{Global, Redrive, Resolve, ResolveAs};
 use crate::output::{self, Failure};
 
@@ -21,48 +27,57 @@ struct Line {
     name: String,
     place: String,
     code: String,
-    /// `done`, `would`, `left` or `refused`.
+    /// `done`, `asked`, `would`, `left` or `refused`.
     result: &'static str,
     /// What it becomes, or why it does not.
     what: String,
 }
 
 #[derive(Serialize)]
-struct Told {
+struct Report {
     act: &'static str,
     dry_run: bool,
     /// There are more that the filter names.
     more: bool,
     done: usize,
+    /// Wait for a second person.
+    asked: usize,
     left: usize,
     refused: usize,
+    /// The requests for approval.
+    approvals: Vec<i64>,
     lines: Vec<Line>,
 }
 
 /// Redrive FAILED payments of a rail or a participant.
 pub(super) async fn redrive(global: &Global, options: &Redrive) -> Result<ExitCode, Failure> {
-    let act = acts::act_of(&options.act, options.approver.as_ref())?;
+    let act = acts::approved_act(&options.act)?;
     acts::as_operator(global, async |operator| {
         let query = WaitingQuery {
             parked: false,
             failed: true,
             rail_type: options.rail.as_deref(),
             participant_id: options.participant.as_deref(),
-            filter: LetterFilter {
-                code: options.error_code.as_deref(),
-                since: options.since,
-                until: options.until,
-                // One more than asked for, to know whether there are more.
-                limit: i64::from(options.limit) + 1,
-                ..LetterFilter::default()
-            },
+            filter: letters(
+                options.error_code.as_deref(),
+                options.since,
+                options.until,
+                options.limit,
+            ),
         };
         let (items, more) = at_most(operator.reader().waiting(query).await?, options.limit);
-        let mut lines = Vec::with_capacity(items.len());
+        let asking =
+            Asking::find(&operator, "payments", &act, options.act.request_approval).await?;
+        let (mut lines, mut calls) = (Vec::with_capacity(items.len()), Vec::new());
         for item in &items {
-            lines.push(redrive_one(&operator, item, &act).await);
+            let line = redrive_one(&operator, item, asking.first(&act)).await;
+            if line.result == "would" {
+                calls.push(ActCall::redrive(item.outbox_id, &act));
+            }
+            lines.push(line);
         }
-        tell(global, "redrive", &act, more, lines)
+        let requests = asking.ask(&operator, &calls, &act, &mut lines).await?;
+        tell(global, "redrive", asking.ends, &act, more, lines, &requests)
     })
     .await
 }
@@ -71,7 +86,7 @@ async fn redrive_one(operator: &Operator, item: &WaitingItem, act: &Act) -> Line
     let dry_run = Act { dry_run: true, ..act.clone() };
     let looked = operator.redrive(item.outbox_id, &dry_run).await;
     let left = match looked {
-        Ok(answer) => left_alone(&answer.known, act),
+        Ok(answer) => left_alone(&answer.known),
         Err(error) => return refused(item, error),
     };
     if let Some(why) = left {
@@ -100,27 +115,28 @@ pub(super) async fn resolve(global: &Global, options: &Resolve) -> Result<ExitCo
             ));
         }
     };
-    let act = acts::act_of(&options.act, options.approver.as_ref())?;
+    let act = acts::approved_act(&options.act)?;
     acts::as_operator(global, async |operator| {
         let query = WaitingQuery {
             parked: true,
             failed: false,
             rail_type: options.rail.as_deref(),
             participant_id: options.participant.as_deref(),
-            filter: LetterFilter {
-                code: options.code.as_deref(),
-                since: options.since,
-                until: options.until,
-                limit: i64::from(options.limit) + 1,
-                ..LetterFilter::default()
-            },
+            filter: letters(options.code.as_deref(), options.since, options.until, options.limit),
         };
         let (items, more) = at_most(operator.reader().waiting(query).await?, options.limit);
-        let mut lines = Vec::with_capacity(items.len());
+        let asking =
+            Asking::find(&operator, "payments", &act, options.act.request_approval).await?;
+        let (mut lines, mut calls) = (Vec::with_capacity(items.len()), Vec::new());
         for item in &items {
-            lines.push(resolve_one(&operator, item, &resolution, &act).await);
+            let line = resolve_one(&operator, item, &resolution, asking.first(&act)).await;
+            if line.result == "would" {
+                calls.push(ActCall::resolve(item.outbox_id, &resolution, &act));
+            }
+            lines.push(line);
         }
-        tell(global, "resolve", &act, more, lines)
+        let requests = asking.ask(&operator, &calls, &act, &mut lines).await?;
+        tell(global, "resolve", asking.ends, &act, more, lines, &requests)
     })
     .await
 }
@@ -136,7 +152,7 @@ async fn resolve_one(
         Ok(answer) => answer,
         Err(error) => return refused(item, error),
     };
-    if let Some(why) = left_alone(&looked.known, act) {
+    if let Some(why) = left_alone(&looked.known) {
         return line(item, "left", why);
     }
     let becomes = format!("{} → {}", looked.answer.state_before, looked.answer.state_after);
@@ -151,24 +167,25 @@ async fn resolve_one(
 
 /// Replay FAILED executions of an app.
 pub(super) async fn replay(global: &Global, options: &Redrive) -> Result<ExitCode, Failure> {
-    let act = acts::act_of(&options.act, options.approver.as_ref())?;
+    let act = acts::approved_act(&options.act)?;
     acts::as_operator(global, async |operator| {
-        let filter = LetterFilter {
-            code: options.error_code.as_deref(),
-            since: options.since,
-            until: options.until,
-            limit: i64::from(options.limit) + 1,
-            ..LetterFilter::default()
-        };
+        let filter =
+            letters(options.error_code.as_deref(), options.since, options.until, options.limit);
         let found = operator.reader().failed_executions(options.app.as_deref(), filter).await?;
         let (items, more) = at_most(found, options.limit);
-        let mut lines = Vec::with_capacity(items.len());
+        let asking =
+            Asking::find(&operator, "triggers", &act, options.act.request_approval).await?;
+        let (mut lines, mut calls) = (Vec::with_capacity(items.len()), Vec::new());
         for item in &items {
-            let (result, what) = match operator.replay_execution(item.id, &act).await {
-                Ok(answer) => match answer.replay_id {
-                    Some(id) => ("done", format!("goes on as {id}")),
-                    None => ("would", "runs again, with the script as it is now".to_owned()),
-                },
+            let doing = operator.replay_execution(item.id, asking.first(&act));
+            let (result, what) = match doing.await {
+                Ok(ReplayAnswer { replay_id: Some(id), .. }) => {
+                    ("done", format!("goes on as {id}"))
+                }
+                Ok(_) => {
+                    calls.push(ActCall::replay(item.id));
+                    ("would", "runs again, with the script as it is now".to_owned())
+                }
                 Err(error) => ("refused", Failure::from(error).to_string()),
             };
             lines.push(Line {
@@ -180,18 +197,67 @@ pub(super) async fn replay(global: &Global, options: &Redrive) -> Result<ExitCod
                 what,
             });
         }
-        tell(global, "replay", &act, more, lines)
+        let requests = asking.ask(&operator, &calls, &act, &mut lines).await?;
+        tell(global, "replay", asking.ends, &act, more, lines, &requests)
     })
     .await
 }
 
+/// Whether a second person is asked first, for all of them at once.
+struct Asking {
+    asks: bool,
+    /// A look at each, where nothing is done yet.
+    look: Act,
+    /// What a dry run ends with.
+    ends: &'static str,
+}
+
+impl Asking {
+    async fn find(
+        operator: &Operator,
+        lane: &str,
+        act: &Act,
+        wished: bool,
+    ) -> Result<Self, DbError> {
+        let asks =
+            !act.dry_run && (wished || approval::is_required(&operator.reader(), lane).await?);
+        let ends = approval::ending(operator, lane, act, wished).await?;
+        Ok(Self { asks, look: Act { dry_run: true, ..act.clone() }, ends })
+    }
+
+    /// What is done to each at first.
+    fn first<'a>(&'a self, act: &'a Act) -> &'a Act {
+        if self.asks { &self.look } else { act }
+    }
+
+    /// Ask for those that would be done.
+    async fn ask(
+        &self,
+        operator: &Operator,
+        calls: &[ActCall],
+        act: &Act,
+        lines: &mut [Line],
+    ) -> Result<Vec<ApprovalRequest>, Failure> {
+        if !self.asks {
+            return Ok(Vec::new());
+        }
+        let requests =
+            approval::ask_for_all(operator, calls, act).await.map_err(acts::in_options)?;
+        for line in lines.iter_mut().filter(|line| line.result == "would") {
+            line.result = "asked";
+        }
+        Ok(requests)
+    }
+}
+
 /// Why one is left to a person, if it is.
-fn left_alone(known: &Known, act: &Act) -> Option<String> {
+fn left_alone(known: &Known) -> Option<String> {
     if known.needs_despite_unknown {
         return Some("the rail never said what became of a try".to_owned());
     }
-    (known.needs_approver && act.approver.is_none())
-        .then(|| "a rail told a lost worker that it was executed: needs --approver".to_owned())
+    known.needs_approver.then(|| {
+        "a rail told a lost worker that it was executed: a second person must look at it".to_owned()
+    })
 }
 
 fn line(item: &WaitingItem, result: &'static str, what: String) -> Line {
@@ -210,6 +276,18 @@ fn refused(item: &WaitingItem, error: DbError) -> Line {
     line(item, "refused", failure.to_string())
 }
 
+/// What the filters of a command choose.
+fn letters(
+    code: Option<&str>,
+    since: Option<DateTime<Utc>>,
+    until: Option<DateTime<Utc>>,
+    limit: u32,
+) -> LetterFilter<'_> {
+    // One more than asked for, to know whether there are more.
+    let limit = i64::from(limit) + 1;
+    LetterFilter { code, since, until, limit, ..LetterFilter::default() }
+}
+
 fn at_most<T>(mut items: Vec<T>, limit: u32) -> (Vec<T>, bool) {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let more = items.len() > limit;
@@ -220,24 +298,43 @@ fn at_most<T>(mut items: Vec<T>, limit: u32) -> (Vec<T>, bool) {
 fn tell(
     global: &Global,
     act_name: &'static str,
+    ends: &str,
     act: &Act,
     more: bool,
     lines: Vec<Line>,
+    requests: &[ApprovalRequest],
 ) -> Result<ExitCode, Failure> {
     let count = |result: &str| lines.iter().filter(|line| line.result == result).count();
     let (done, left, refused) = (count("done") + count("would"), count("left"), count("refused"));
-    let told = Told { act: act_name, dry_run: act.dry_run, more, done, left, refused, lines };
+    let told = Report {
+        act: act_name,
+        dry_run: act.dry_run,
+        more,
+        done,
+        asked: count("asked"),
+        left,
+        refused,
+        approvals: requests.iter().filter_map(|request| request.request_no).collect(),
+        lines,
+    };
     if global.json {
         output::json(&told)?;
     } else if told.lines.is_empty() {
         output::print(&format!("none is like that: nothing to {act_name}\n"))?;
     } else {
-        output::print(&render(&told))?;
+        output::print(&render(&told, ends))?;
+        if !requests.is_empty() {
+            output::print(&approval::to_approve(requests))?;
+        }
     }
-    Ok(if told.refused > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(match (told.refused, requests) {
+        (0, []) => ExitCode::SUCCESS,
+        (0, _) => ExitCode::from(EXIT_ASKED),
+        _ => ExitCode::FAILURE,
+    })
 }
 
-fn render(told: &Told) -> String {
+fn render(told: &Report, ends: &str) -> String {
     let mut text = output::table(
         [
             output::short("id"),
@@ -259,8 +356,12 @@ fn render(told: &Told) -> String {
         }),
     );
     let would = if told.dry_run { "would be done" } else { "done" };
+    let asked = match told.asked {
+        0 => String::new(),
+        asked => format!("{asked} wait for a second person, "),
+    };
     text.push_str(&format!(
-        "{} {would}, {} left, {} refused\n",
+        "{} {would}, {asked}{} left, {} refused\n",
         told.done, told.left, told.refused
     ));
     if told.left > 0 {
@@ -272,8 +373,6 @@ fn render(told: &Told) -> String {
     if told.more {
         text.push_str("  there are more like that: raise --limit, or repeat it afterwards\n");
     }
-    if told.dry_run {
-        text.push_str(REPEAT);
-    }
+    text.push_str(ends);
     text
 }

@@ -1,4 +1,4 @@
-//! `symphony bus`: how buses are; and `bus setup`: topics, queues, streams and consumers, and who must be allowed what.
+//! `symphony bus`: how the topics of buses are; and `bus setup`: topics, queues, streams and consumers, and who must be allowed what.
 
 use std::process::ExitCode;
 
@@ -33,7 +33,11 @@ async fn show(
     operator: &Operator,
 ) -> Result<ExitCode, Failure> {
     let mut buses = operator.reader().destinations(Some(Kind::Bus.lane())).await?;
-    buses.retain(|bus| name.is_none_or(|name| *name == bus.name));
+    // A bus is its topics.
+    let is_named = |bus: &str, name: &str| {
+        bus.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    buses.retain(|bus| name.is_none_or(|name| is_named(&bus.name, name)));
     let now = Utc::now();
     if let (Some(name), true) = (name, buses.is_empty()) {
         return Err(destination::not_served(operator, Kind::Bus, name).await?);

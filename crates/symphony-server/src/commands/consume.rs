@@ -8,17 +8,23 @@ use symphony::consumer::{
     Apply, ConsumerMetrics, ConsumerSettings, InboxApply, Source, keep_retention,
 };
 use symphony::db::ActsAs;
-#[cfg(feature = "aws")]
+use symphony::{FieldError, FieldErrors};
+#[cfg(feature = "sns")]
 use symphony_connect::aws::{Aws, AwsSettings};
 use symphony_connect::sources::forward::Forward;
 use symphony_connect::sources::jetstream::{
-    JetStreamSettings, JetStreamSource, NatsAddress, connect,
+    ConnectError, JetStreamSettings, JetStreamSource, NatsAddress, connect, dead_letter_subject,
 };
-#[cfg(feature = "aws")]
+#[cfg(feature = "sns")]
 use symphony_connect::sources::sqs::{SqsSettings, SqsSource};
+#[cfg(feature = "kafka")]
+use symphony_connect::{
+    buses::setup::dead_letter_topic,
+    sources::kafka::{KafkaAddress, KafkaOpenError, KafkaSource, KafkaSourceSettings},
+};
 use tokio::sync::watch;
 
-use super::database::wait_for_signal;
+use super::database::StopSignals;
 use crate::api::Api;
 use crate::cli::{Consume, Global, SourceName};
 use crate::config::{Config, LogFormat};
@@ -28,6 +34,9 @@ use crate::{metrics, telemetry};
 
 /// How long one call waits for messages.
 const WAIT: Duration = Duration::from_secs(10);
+/// How long a process may be silent before its partitions go to others.
+#[cfg(feature = "kafka")]
+const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 /// Connections beside those of the events at work: retention, and one to spare.
 const SPARE_CONNECTIONS: u32 = 2;
 
@@ -62,25 +71,25 @@ async fn work(
             let at_work = u32::try_from(settings.concurrency).unwrap_or(u32::MAX);
             let needed = at_work.saturating_add(SPARE_CONNECTIONS);
             config.database.connections_max = config.database.connections_max.max(needed);
-            let inbox = server.worker_database(&config.database).await?.inbox();
+            let consumer = server.worker_database(&config.database).await?.consumer();
             // A login that may not is told so now, not for each event.
-            inbox.begin(ActsAs::Role, settings.handler_timeout).await?.rollback().await?;
+            consumer.begin(ActsAs::Role, settings.handler_timeout).await?.rollback().await?;
             retention = Some(tokio::spawn(keep_retention(
-                inbox.clone(),
+                consumer.clone(),
                 options.consumer.clone(),
                 settings.inbox_retention_days,
             )));
             Arc::new(InboxApply::new(
                 options.consumer.clone(),
                 Arc::new(forward),
-                inbox,
+                consumer,
                 ActsAs::Role,
                 // The program's own limit comes first: its reason is the better one.
                 settings.handler_timeout + Duration::from_secs(5),
             ))
         }
     };
-    let source = open(options, config.consumer.visibility()).await?;
+    let source = open(options, config.consumer.visibility(), settings.handler_timeout).await?;
     let figures = Arc::new(ConsumerMetrics::default());
     let api = match options.api.as_deref() {
         None | Some("off") => None,
@@ -90,6 +99,7 @@ async fn work(
             Some(Api::start_with_page(listen, page, config.http_server).await?)
         }
     };
+    let mut signals = StopSignals::new()?;
     tracing::info!(
         consumer = options.consumer,
         address = api.as_ref().map(|api| api.address().to_string()),
@@ -100,13 +110,12 @@ async fn work(
     let task = tokio::spawn(async move {
         symphony::consumer::run(source, apply, &settings, figures, stopped).await
     });
-    wait_for_signal().await?;
+    signals.received().await;
     tracing::info!("stopping: what is in flight may end; a second signal stops at once");
     stop.send_replace(true);
     let left = tokio::select! {
         left = task => left.map_err(|_| Failure::new("the consumer died, as the log says: start another"))?,
-        result = wait_for_signal() => {
-            result?;
+        () = signals.received() => {
             return Err(Failure::new("stopped at once: what was in hand is delivered again"));
         }
     };
@@ -125,21 +134,20 @@ async fn work(
     Ok(ExitCode::SUCCESS)
 }
 
-async fn open(options: &Consume, visibility: Duration) -> Result<Arc<dyn Source>, Failure> {
-    let environment = |name: &str| std::env::var(name).ok();
+async fn open(
+    options: &Consume,
+    visibility: Duration,
+    handler_timeout: Duration,
+) -> Result<Arc<dyn Source>, Failure> {
     match &options.from {
-        #[cfg(feature = "aws")]
+        #[cfg(feature = "sns")]
         SourceName::Sqs(queue_url) => {
             let aws = AwsSettings {
                 region: options.region.clone(),
                 endpoint_url: options.endpoint_url.clone(),
                 ..AwsSettings::default()
             };
-            // The settings are flags here.
-            let aws = Aws::new(&aws, environment).map_err(|error| {
-                let flag = error.field.replace('_', "-");
-                Failure::new(format!("--{flag} {}", error.problem))
-            })?;
+            let aws = Aws::new(&aws, environment).map_err(|error| flag_error(&error.into()))?;
             let client = aws.sqs(Duration::from_secs(5), WAIT + Duration::from_secs(15));
             let settings = SqsSettings {
                 dead_letter_url: options.dead_letter.clone(),
@@ -149,26 +157,23 @@ async fn open(options: &Consume, visibility: Duration) -> Result<Arc<dyn Source>
             };
             Ok(Arc::new(SqsSource::open(client, settings).await.map_err(failure)?))
         }
-        #[cfg(not(feature = "aws"))]
+        #[cfg(not(feature = "sns"))]
         SourceName::Sqs(_) => Err(Failure::new(
             "this symphony was built without SQS: take one that cargo build --release has built",
         )),
         SourceName::Nats(stream) => {
-            let dead_letter_subject = options.dead_letter.clone().ok_or_else(|| {
-                Failure::new("--dead-letter is missing: JetStream has no place of its own for them")
-            })?;
-            let token = match &options.nats_token_env {
-                None => None,
-                Some(name) => {
-                    Some(environment(name).filter(|token| !token.is_empty()).ok_or_else(|| {
-                        Failure::new(format!("--nats-token-env: {name} is not set, or empty"))
-                    })?)
-                }
-            };
+            let dead_letter_subject = options
+                .dead_letter
+                .clone()
+                .unwrap_or_else(|| dead_letter_subject(&options.consumer));
             let address = NatsAddress {
                 url: options.nats_url.clone(),
                 credentials_file: options.nats_credentials.clone(),
-                token,
+                token_env: options.nats_token_env.clone(),
+                ca_file: options.ca_file.clone(),
+                client_certificate_file: options.client_certificate.clone(),
+                client_key_file: options.client_key.clone(),
+                allow_plain_text: false,
             };
             let settings = JetStreamSettings {
                 stream: stream.clone(),
@@ -178,10 +183,85 @@ async fn open(options: &Consume, visibility: Duration) -> Result<Arc<dyn Source>
                 visibility,
                 wait: WAIT,
             };
-            let client = connect(&address).await.map_err(failure)?;
+            let client = connect(&address, environment).await.map_err(|error| match error {
+                ConnectError::Address(error) => flag_error(&error),
+                error @ ConnectError::NoConnection(_) => Failure::new(error.to_string()),
+            })?;
             Ok(Arc::new(JetStreamSource::open(client, settings).await.map_err(failure)?))
         }
+        SourceName::Kafka(topic) => open_kafka(options, topic, handler_timeout).await,
     }
+}
+
+#[cfg(feature = "kafka")]
+async fn open_kafka(
+    options: &Consume,
+    topic: &str,
+    handler_timeout: Duration,
+) -> Result<Arc<dyn Source>, Failure> {
+    let kafka = &options.kafka;
+    let mechanism = kafka.kafka_sasl.as_deref().map(str::parse).transpose();
+    let address = KafkaAddress {
+        bootstrap_servers: kafka.kafka_servers.clone(),
+        sasl_mechanism: mechanism
+            .map_err(|error| Failure::new(format!("--kafka-sasl: {error}")))?,
+        username: kafka.kafka_username.clone(),
+        password_env: kafka.kafka_password_env.clone(),
+        token_file: kafka.kafka_token_file.clone(),
+        token_command: Vec::new(),
+        tls: false,
+        ca_file: options.ca_file.clone(),
+        client_certificate_file: options.client_certificate.clone(),
+        client_key_file: options.client_key.clone(),
+        allow_plain_text: kafka.kafka_allow_plain_text,
+    };
+    let dead_letters = options.dead_letter.clone();
+    let settings = KafkaSourceSettings {
+        topic: topic.to_owned(),
+        group: options.consumer.clone(),
+        dead_letter_topic: dead_letters.unwrap_or_else(|| dead_letter_topic(&options.consumer)),
+        // A handler at work may end before its partition goes to another.
+        revoke_wait: handler_timeout + Duration::from_secs(5),
+        session_timeout: SESSION_TIMEOUT,
+        wait: WAIT,
+    };
+    let source = KafkaSource::open(&address, environment, settings).await;
+    source.map(|source| Arc::new(source) as _).map_err(|error| match error {
+        KafkaOpenError::Address(errors) => flag_error(&errors),
+        KafkaOpenError::Open(error) => failure(error),
+    })
+}
+
+#[cfg(not(feature = "kafka"))]
+#[allow(clippy::unused_async)] // as its other self is
+async fn open_kafka(_: &Consume, _: &str, _: Duration) -> Result<Arc<dyn Source>, Failure> {
+    Err(Failure::new(
+        "this symphony was built without the feature kafka: build it with cargo build --release --features kafka \
+         (docs/BUSES.md says what that needs)",
+    ))
+}
+
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// What is a setting elsewhere is a flag here.
+fn flag_error(errors: &FieldErrors) -> Failure {
+    let problems = errors.iter().map(|FieldError { field, problem }| {
+        let flag = match field.as_str() {
+            "url" => "nats-url".to_owned(),
+            "credentials_file" => "nats-credentials".to_owned(),
+            "token_env" => "nats-token-env".to_owned(),
+            "ca_file" => "ca-file".to_owned(),
+            "bootstrap_servers" => "kafka-servers".to_owned(),
+            "sasl_mechanism" => "kafka-sasl".to_owned(),
+            "token_file" => "kafka-token-file".to_owned(),
+            own @ ("username" | "password_env") => format!("kafka-{}", own.replace('_', "-")),
+            other => other.trim_end_matches("_file").replace('_', "-"),
+        };
+        format!("--{flag} {problem}")
+    });
+    Failure::new(problems.collect::<Vec<_>>().join("; "))
 }
 
 #[allow(clippy::needless_pass_by_value)] // for map_err

@@ -3,6 +3,8 @@
 use std::process::ExitCode;
 
 use serde_json::json;
+use symphony::db::DbError;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::Global;
 use crate::output::{self, Failure};
@@ -27,6 +29,7 @@ async fn until_interrupted(global: &Global, server: &Server) -> Result<ExitCode,
         return Err(Failure::new("no private PostgreSQL is running"));
     };
     let password_file = private.data_folder().join("password");
+    let mut signals = StopSignals::new()?;
     if global.json {
         output::json(&json!({
             "port": private.port(), "user": "postgres", "database": "symphony", "password_file": password_file,
@@ -41,16 +44,52 @@ async fn until_interrupted(global: &Global, server: &Server) -> Result<ExitCode,
             private.port(),
         ))?;
     }
-    wait_for_signal().await?;
+    signals.received().await;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Until Ctrl-C or SIGTERM.
-pub(super) async fn wait_for_signal() -> Result<(), Failure> {
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    tokio::select! {
-        result = tokio::signal::ctrl_c() => result?,
-        _ = terminate.recv() => {}
+/// Ctrl-C and SIGTERM, from now on: made before anybody is told that it runs, so that none comes too early.
+pub(super) struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignals {
+    pub(super) fn new() -> Result<Self, Failure> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
     }
-    Ok(())
+
+    /// Until the next one.
+    pub(super) async fn received(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// For a command that goes on however long the database is away.
+#[derive(Debug, Default)]
+pub(super) struct Away(bool);
+
+impl Away {
+    /// The answer, or `None` while the database is away, which is said once. Any other error ends the command.
+    pub(super) fn unless<T>(&mut self, asked: Result<T, DbError>) -> Result<Option<T>, Failure> {
+        match asked {
+            Ok(answer) => {
+                self.0 = false;
+                Ok(Some(answer))
+            }
+            Err(error) if error.is_transient() => {
+                if !std::mem::replace(&mut self.0, true) {
+                    output::note(&format!("{error}; trying again"));
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
 }

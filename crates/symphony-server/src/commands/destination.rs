@@ -7,6 +7,7 @@ use symphony::db::{DestinationStatus, Operator};
 
 use super::acts::{self, Verb};
 use super::nearest;
+use super::suggested_command::symphony;
 use crate::cli::{Global, Reset};
 use crate::output::{self, Failure};
 
@@ -40,7 +41,7 @@ pub(super) async fn reset(
     kind: Kind,
     options: &Reset,
 ) -> Result<ExitCode, Failure> {
-    let act = acts::act_of(&options.act, None)?;
+    let act = acts::act_of(&options.act)?;
     acts::as_operator(global, async |operator| {
         let answer = operator.reset_destination(kind.lane(), &options.name, &act).await;
         let answer = match answer {
@@ -58,7 +59,8 @@ pub(super) async fn reset(
             "{} → {}, by each worker within three seconds; if it is still in trouble it is left alone again",
             answer.state_before, answer.state_after
         );
-        acts::tell(global, &RESET, answer.dry_run, &answer, &target, &becomes)
+        let ends = if answer.dry_run { acts::REPEAT } else { "" };
+        acts::tell(global, &RESET, ends, &answer, &target, &becomes)
     })
     .await
 }
@@ -74,7 +76,7 @@ pub(super) async fn not_served(
     let what = kind.word();
     Ok(Failure::new(format!(
         "no live worker serves a {what} {name:?}{}",
-        nearest::hint(name, &names, &format!("symphony {what}"))
+        nearest::hint(name, &names, &symphony(what))
     ))
     .with_code("P7007"))
 }

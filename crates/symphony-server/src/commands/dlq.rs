@@ -10,7 +10,7 @@ use symphony::db::{
     FailedExecution, FoundEvent, Incident, LetterFilter, Operator, WaitingItem, WaitingQuery,
 };
 
-use super::hints::symphony;
+use super::suggested_command::symphony;
 use crate::cli::{Cursor, Dlq, DlqLane, DlqList, Global};
 use crate::output::{self, Failure};
 
@@ -44,7 +44,7 @@ struct Page<T> {
 /// One after the other, for scripts.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Either {
+enum DeadLetter {
     Payment(Line<WaitingItem>),
     Event(Line<FoundEvent>),
     Execution(Line<FailedExecution>),
@@ -95,7 +95,7 @@ async fn list(
         || options.topic.is_some()
         || options.app.is_some()
         || options.after.is_some();
-    let mut all: Vec<Either> = Vec::new();
+    let mut all: Vec<DeadLetter> = Vec::new();
     let mut texts = Vec::new();
     for lane in &lanes {
         match lane {
@@ -104,21 +104,21 @@ async fn list(
                 if !page.lines.is_empty() {
                     texts.push(render::payments(&page));
                 }
-                all.extend(page.lines.into_iter().map(Either::Payment));
+                all.extend(page.lines.into_iter().map(DeadLetter::Payment));
             }
             DlqLane::Events => {
                 let page = events(options, operator).await?;
                 if !page.lines.is_empty() {
                     texts.push(render::events(&page));
                 }
-                all.extend(page.lines.into_iter().map(Either::Event));
+                all.extend(page.lines.into_iter().map(DeadLetter::Event));
             }
             DlqLane::Triggers => {
                 let page = executions(options, operator).await?;
                 if !page.lines.is_empty() {
                     texts.push(render::executions(&page));
                 }
-                all.extend(page.lines.into_iter().map(Either::Execution));
+                all.extend(page.lines.into_iter().map(DeadLetter::Execution));
             }
         }
     }
@@ -131,7 +131,7 @@ async fn list(
         if !incidents.is_empty() {
             texts.push(super::incident::render(&incidents));
         }
-        all.extend(incidents.into_iter().map(Either::Incident));
+        all.extend(incidents.into_iter().map(DeadLetter::Incident));
     }
     if global.json {
         output::json(&all)?;
@@ -203,7 +203,7 @@ fn next_page(options: &DlqList, lane: DlqLane, after: &str) -> String {
         ("--code", &options.code),
     ] {
         if let Some(value) = value {
-            command.push_str(&format!(" {name} {}", super::hints::quoted(value)));
+            command.push_str(&format!(" {}", super::suggested_command::option(name, value)));
         }
     }
     for (name, value) in [("--since", options.since), ("--until", options.until)] {

@@ -7,14 +7,17 @@ use sqlx::Connection as _;
 use sqlx::PgConnection;
 use sqlx::postgres::PgConnectOptions;
 use symphony::db::catalog::{self, environment};
-use symphony::db::inspect::{self, ServerFacts};
+use symphony::db::inspect::{self, Bloat, ServerFacts};
 use symphony::db::migrate::{self, MigrateError, State};
 use symphony::db::{
-    Database, DbError, Hints, SERVER_RECORD, ServerRecord, UNSERVED, Unserved, data_checks,
+    Database, DbError, Hints, SERVER_RECORD, Schema, ServerRecord, Session, UNSERVED, Unserved,
+    data_checks,
 };
 use symphony::lanes::payments::RailSetup;
 
 use super::attention;
+use super::suggested_command::symphony;
+use crate::bounds::{DEAD_ROWS_MAX, DELAY_SECONDS_MAX, OLD_SNAPSHOT_SECONDS};
 use crate::cli::Global;
 use crate::config::Config;
 use crate::output::{self, Failure};
@@ -23,8 +26,6 @@ use crate::worker::{self, Plan};
 
 /// Supported servers.
 const VERSIONS: std::ops::RangeInclusive<i32> = 15..=18;
-/// A snapshot older than this keeps finished items in the queue's indexes.
-const OLD_SNAPSHOT_SECONDS: i64 = 300;
 
 /// How long a hint to ourselves may take.
 const PROBE_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
@@ -32,7 +33,7 @@ const PROBE_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
 /// How one check ended, worst last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
-enum Verdict {
+enum CheckResult {
     Ok,
     Warn,
     Fail,
@@ -40,20 +41,21 @@ enum Verdict {
 
 #[derive(Debug, Serialize)]
 struct Check {
-    verdict: Verdict,
+    verdict: CheckResult,
     subject: &'static str,
     finding: String,
 }
 
 pub(super) async fn run(global: &Global, deep: bool) -> Result<ExitCode, Failure> {
     let server = Server::open(global).await?;
-    let result = match server.look(async |connection| examine(connection, deep).await).await {
+    let schema = server.schema();
+    let result = match server.look(async |c| examine(c, schema, deep).await).await {
         Ok(mut checks) => examine_workers(global, &server, &mut checks).await.map(|()| checks),
         failed => failed,
     };
     server.close().await?;
     let checks = result?;
-    let worst = checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Ok);
+    let worst = checks.iter().map(|check| check.verdict).max().unwrap_or(CheckResult::Ok);
     if global.json {
         output::json(&checks)?;
     } else {
@@ -64,26 +66,30 @@ pub(super) async fn run(global: &Global, deep: bool) -> Result<ExitCode, Failure
             output::print_verbatim(&output::hanging(&lead, &output::plain(&check.finding)))?;
         }
     }
-    Ok(if worst == Verdict::Fail { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if worst == CheckResult::Fail { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-async fn examine(connection: &mut PgConnection, deep: bool) -> Result<Vec<Check>, Failure> {
+async fn examine(
+    connection: &mut PgConnection,
+    schema: &Schema,
+    deep: bool,
+) -> Result<Vec<Check>, Failure> {
     let mut checks = Vec::new();
     let facts = inspect::server_facts(connection).await?;
     examine_server(&facts, &mut checks);
 
-    let (state, differences) = migrate::check(connection).await?;
+    let (state, differences) = migrate::check(connection, schema).await?;
     checks.push(Check {
-        verdict: if state == State::UpToDate { Verdict::Ok } else { Verdict::Fail },
+        verdict: if state == State::UpToDate { CheckResult::Ok } else { CheckResult::Fail },
         subject: "schema",
         finding: super::migrate::describe(state).to_owned(),
     });
     checks.extend(differences.iter().map(|difference| Check {
-        verdict: if difference.is_harmless() { Verdict::Warn } else { Verdict::Fail },
+        verdict: if difference.is_harmless() { CheckResult::Warn } else { CheckResult::Fail },
         subject: "schema",
         finding: difference.to_string(),
     }));
-    let foreign = catalog::foreign_objects(connection).await?;
+    let foreign = catalog::foreign_objects(connection, schema).await?;
     let unreadable = !foreign.is_empty()
         || differences
             .iter()
@@ -93,7 +99,7 @@ async fn examine(connection: &mut PgConnection, deep: bool) -> Result<Vec<Check>
             .into_iter()
             .map(|object| fail("schema", format!("{object}: bears our name and is not ours"))),
     );
-    let around = environment::findings(connection).await?;
+    let around = environment::findings(connection, schema).await?;
     if around.is_empty() {
         checks.push(ok(
             "around",
@@ -101,7 +107,7 @@ async fn examine(connection: &mut PgConnection, deep: bool) -> Result<Vec<Check>
         ));
     }
     checks.extend(around.into_iter().map(|found| Check {
-        verdict: if found.fails { Verdict::Fail } else { Verdict::Warn },
+        verdict: if found.fails { CheckResult::Fail } else { CheckResult::Warn },
         subject: "around",
         finding: found.finding,
     }));
@@ -109,13 +115,17 @@ async fn examine(connection: &mut PgConnection, deep: bool) -> Result<Vec<Check>
         return Ok(checks);
     }
 
-    let differences = inspect::privilege_differences(connection).await?;
+    let differences = inspect::privilege_differences(connection, schema).await?;
     if differences.is_empty() {
         checks.push(ok("privileges", "every role has exactly what is declared"));
     }
     for difference in differences {
         checks.push(Check {
-            verdict: if difference.is_reading_by_others() { Verdict::Warn } else { Verdict::Fail },
+            verdict: if difference.is_reading_by_others() {
+                CheckResult::Warn
+            } else {
+                CheckResult::Fail
+            },
             subject: "privileges",
             finding: difference.to_string(),
         });
@@ -127,7 +137,7 @@ async fn examine(connection: &mut PgConnection, deep: bool) -> Result<Vec<Check>
     }
     for access in access {
         checks.push(Check {
-            verdict: if access.how == "member" { Verdict::Fail } else { Verdict::Warn },
+            verdict: if access.how == "member" { CheckResult::Fail } else { CheckResult::Warn },
             subject: "owner",
             finding: format!(
                 "{} can become symphony_control ({}) and switch the ledger's guards off",
@@ -136,37 +146,94 @@ async fn examine(connection: &mut PgConnection, deep: bool) -> Result<Vec<Check>
         });
     }
 
-    for table in inspect::bloat(connection).await? {
-        let bloated = table.dead_rows > 100_000 && table.dead_rows > table.live_rows;
-        checks.push(Check {
-            verdict: if bloated { Verdict::Warn } else { Verdict::Ok },
-            subject: "bloat",
-            finding: format!(
-                "{}: {} rows alive, {} dead, {} kB",
-                table.table_name,
-                table.live_rows,
-                table.dead_rows,
-                table.bytes / 1024
-            ),
-        });
-    }
+    let tables = inspect::bloat(connection, schema).await?;
+    checks.extend(bloat(&tables));
     // A table that is gone or another's would only make the questions fail; the schema's own lines say it.
     if !unreadable {
-        examine_identity(connection, &mut checks).await?;
-        examine_data(connection, deep, &mut checks).await?;
+        examine_identity(connection, schema, &mut checks).await?;
+        examine_producers(connection, schema, &mut checks).await?;
+        examine_data(connection, schema, deep, &mut checks).await?;
     }
     Ok(checks)
+}
+
+/// One line for all hot tables, and one for each that has too many dead rows.
+fn bloat(tables: &[Bloat]) -> Vec<Check> {
+    let bloated: Vec<Check> = tables
+        .iter()
+        .filter(|table| table.dead_rows > DEAD_ROWS_MAX && table.dead_rows > table.live_rows)
+        .map(|table| {
+            let Bloat { table_name, live_rows, dead_rows, bytes } = table;
+            let finding = format!(
+                "{table_name}: {live_rows} rows alive, {dead_rows} dead, {} kB",
+                bytes / 1024
+            );
+            warn("bloat", finding)
+        })
+        .collect();
+    if !bloated.is_empty() {
+        return bloated;
+    }
+    let sum = |of: fn(&Bloat) -> i64| tables.iter().map(of).sum::<i64>();
+    vec![ok(
+        "bloat",
+        &format!(
+            "{} hot tables of all lanes: {} rows alive, {} dead, {} kB",
+            tables.len(),
+            sum(|table| table.live_rows),
+            sum(|table| table.dead_rows),
+            sum(|table| table.bytes) / 1024
+        ),
+    )]
+}
+
+/// Producers of events that stay open: what was told after them is not published before they end.
+async fn examine_producers(
+    connection: &mut PgConnection,
+    schema: &Schema,
+    checks: &mut Vec<Check>,
+) -> Result<(), Failure> {
+    let mut transaction = connection.begin().await?;
+    migrate::become_reader(&mut transaction, schema).await?;
+    let found = inspect::open_producers(&mut transaction, schema).await;
+    transaction.rollback().await?;
+    let found = match found {
+        // Whoever only enqueues need not know of others.
+        Err(DbError::MissingPrivilege { .. }) => return Ok(()),
+        found => found?,
+    };
+    for open in found {
+        let Some(seconds) = open.delays_seconds.filter(|seconds| *seconds >= DELAY_SECONDS_MAX)
+        else {
+            continue;
+        };
+        let who = match (open.pid, open.login, open.application) {
+            (None, ..) => "a prepared transaction".to_owned(),
+            (Some(pid), login, application) => format!(
+                "process {pid} ({}, {})",
+                login.unwrap_or_default(),
+                application.unwrap_or_default()
+            ),
+        };
+        checks.push(warn(
+            "producers",
+            format!("{who} has told events and not ended its transaction: what was told after it has waited for {seconds} s"),
+        ));
+    }
+    Ok(())
 }
 
 /// Whether this is the server the installation is known to run on.
 async fn examine_identity(
     connection: &mut PgConnection,
+    schema: &Schema,
     checks: &mut Vec<Check>,
 ) -> Result<(), Failure> {
     let mut transaction = connection.begin().await?;
-    migrate::become_reader(&mut transaction).await?;
-    let record: Result<Option<ServerRecord>, _> =
-        sqlx::query_as(SERVER_RECORD).fetch_optional(&mut *transaction).await;
+    migrate::become_reader(&mut transaction, schema).await?;
+    let record: Result<Option<ServerRecord>, _> = sqlx::query_as(SERVER_RECORD)
+        .fetch_optional(Session::from(&mut transaction).in_schema(schema))
+        .await;
     transaction.rollback().await?;
     let record = match record.map_err(DbError::from) {
         Err(DbError::MissingPrivilege { .. }) => {
@@ -183,7 +250,7 @@ async fn examine_identity(
     match record.trouble() {
         Some(trouble) => checks.push(fail(
             "identity",
-            format!("nothing is dispatched here: {trouble}; see `symphony restore check`"),
+            format!("nothing is dispatched here: {trouble}; see `{}`", symphony("restore check")),
         )),
         None => {
             checks.push(ok("identity", "this is the server the installation is known to run on"));
@@ -202,10 +269,11 @@ async fn examine_identity(
 
 async fn examine_data(
     connection: &mut PgConnection,
+    schema: &Schema,
     deep: bool,
     checks: &mut Vec<Check>,
 ) -> Result<(), Failure> {
-    if let Ok(incidents) = open_incidents(connection).await {
+    if let Ok(incidents) = open_incidents(connection, schema).await {
         if incidents.is_empty() {
             checks.push(ok("incidents", "no late outcome contradicts the ledger"));
         }
@@ -213,18 +281,32 @@ async fn examine_data(
             checks.push(fail(
                 "incidents",
                 format!(
-                    "{count} late outcomes of {lane} contradict the ledger: symphony incident list"
+                    "{count} late outcomes of {lane} contradict the ledger: {}",
+                    symphony("incident list")
                 ),
             ));
         }
     }
-    if let Ok(unserved) = unserved(connection).await {
+    if let Ok(waiting) = waiting_approvals(connection, schema).await {
+        if waiting.is_empty() {
+            checks.push(ok("approvals", "no act waits for a second person"));
+        }
+        for (lane, count) in waiting {
+            let waits = if count == 1 { "act waits" } else { "acts wait" };
+            let advice = symphony("approval list");
+            checks.push(warn(
+                "approvals",
+                format!("{lane}: {count} {waits} for a second person: {advice}"),
+            ));
+        }
+    }
+    if let Ok(unserved) = unserved(connection, schema).await {
         if unserved.is_empty() {
             checks.push(ok("served", "whatever waits has a live worker that serves it"));
         }
         checks.extend(unserved.iter().map(|one| warn("served", attention::unserved(one))));
     }
-    let report = match data_checks::contradictions(connection, deep).await {
+    let report = match data_checks::contradictions(connection, schema, deep).await {
         Err(
             MigrateError::Db(DbError::MissingPrivilege { .. }) | MigrateError::Privilege { .. },
         ) => {
@@ -238,8 +320,9 @@ async fn examine_data(
         Some(bytes) => checks.push(warn(
             "data",
             format!(
-                "{} MB were not compared row by row: run `symphony doctor --deep`",
-                bytes >> 20
+                "{} MB were not compared row by row: run `{}`",
+                bytes >> 20,
+                symphony("doctor --deep")
             ),
         )),
         None if report.contradictions.is_empty() => checks.push(ok(
@@ -253,19 +336,38 @@ async fn examine_data(
 }
 
 /// As whoever the login may be: an auditor reads them, the installing login only as the owner.
-async fn open_incidents(connection: &mut PgConnection) -> Result<Vec<(String, i64)>, Failure> {
+async fn open_incidents(
+    connection: &mut PgConnection,
+    schema: &Schema,
+) -> Result<Vec<(String, i64)>, Failure> {
     let mut transaction = connection.begin().await?;
-    migrate::become_reader(&mut transaction).await?;
-    let incidents = inspect::open_incidents(&mut transaction).await;
+    migrate::become_reader(&mut transaction, schema).await?;
+    let incidents = inspect::open_incidents(&mut transaction, schema).await;
     transaction.rollback().await?;
     Ok(incidents?)
 }
 
-/// What waits and nobody serves, as whoever the login may be.
-async fn unserved(connection: &mut PgConnection) -> Result<Vec<Unserved>, Failure> {
+/// What waits for a second person, as whoever the login may be.
+async fn waiting_approvals(
+    connection: &mut PgConnection,
+    schema: &Schema,
+) -> Result<Vec<(String, i64)>, Failure> {
     let mut transaction = connection.begin().await?;
-    migrate::become_reader(&mut transaction).await?;
-    let unserved = sqlx::query_as(UNSERVED).fetch_all(&mut *transaction).await;
+    migrate::become_reader(&mut transaction, schema).await?;
+    let waiting = inspect::waiting_approvals(&mut transaction, schema).await;
+    transaction.rollback().await?;
+    Ok(waiting?)
+}
+
+/// What waits and nobody serves, as whoever the login may be.
+async fn unserved(
+    connection: &mut PgConnection,
+    schema: &Schema,
+) -> Result<Vec<Unserved>, Failure> {
+    let mut transaction = connection.begin().await?;
+    migrate::become_reader(&mut transaction, schema).await?;
+    let session = Session::from(&mut transaction).in_schema(schema);
+    let unserved = sqlx::query_as(UNSERVED).fetch_all(session).await;
     transaction.rollback().await?;
     Ok(unserved?)
 }
@@ -294,7 +396,7 @@ async fn examine_workers(
             names => format!("lease {lease} s fits the timeouts of {}", names.join(", ")),
         },
     ));
-    if checks.iter().any(|check| check.subject == "schema" && check.verdict != Verdict::Ok) {
+    if checks.iter().any(|check| check.subject == "schema" && check.verdict != CheckResult::Ok) {
         return Ok(());
     }
     let database = server.database(2).await?;
@@ -349,34 +451,34 @@ async fn probe(database: &Database, listen: PgConnectOptions) -> Result<bool, Db
 }
 
 fn fail(subject: &'static str, finding: String) -> Check {
-    Check { verdict: Verdict::Fail, subject, finding }
+    Check { verdict: CheckResult::Fail, subject, finding }
 }
 
 fn warn(subject: &'static str, finding: String) -> Check {
-    Check { verdict: Verdict::Warn, subject, finding }
+    Check { verdict: CheckResult::Warn, subject, finding }
 }
 
 fn ok(subject: &'static str, finding: &str) -> Check {
-    Check { verdict: Verdict::Ok, subject, finding: finding.to_owned() }
+    Check { verdict: CheckResult::Ok, subject, finding: finding.to_owned() }
 }
 
 fn examine_server(facts: &ServerFacts, checks: &mut Vec<Check>) {
-    let mut judge = |holds: bool, otherwise: Verdict, finding: String| {
+    let mut judge = |holds: bool, otherwise: CheckResult, finding: String| {
         checks.push(Check {
-            verdict: if holds { Verdict::Ok } else { otherwise },
+            verdict: if holds { CheckResult::Ok } else { otherwise },
             subject: "server",
             finding,
         });
     };
     judge(
         VERSIONS.contains(&(facts.version_num / 10_000)),
-        Verdict::Warn,
+        CheckResult::Warn,
         format!("PostgreSQL {} (15 to 18 are tested)", facts.version),
     );
     for (name, value) in [("fsync", &facts.fsync), ("full_page_writes", &facts.full_page_writes)] {
         judge(
             value == "on",
-            Verdict::Fail,
+            CheckResult::Fail,
             format!(
                 "{name} = {value}{}",
                 advice(value == "on", "a crash can lose or corrupt payments; set it to on")
@@ -386,7 +488,7 @@ fn examine_server(facts: &ServerFacts, checks: &mut Vec<Check>) {
     let durable = facts.synchronous_commit != "off";
     judge(
         durable,
-        Verdict::Fail,
+        CheckResult::Fail,
         format!(
             "synchronous_commit = {}{}",
             facts.synchronous_commit,
@@ -395,18 +497,18 @@ fn examine_server(facts: &ServerFacts, checks: &mut Vec<Check>) {
     );
     judge(
         facts.autovacuum == "on",
-        Verdict::Warn,
+        CheckResult::Warn,
         format!(
             "autovacuum = {}{}",
             facts.autovacuum,
             advice(facts.autovacuum == "on", "dead rows slow every claim")
         ),
     );
-    judge(facts.encoding == "UTF8", Verdict::Fail, format!("encoding {}", facts.encoding));
+    judge(facts.encoding == "UTF8", CheckResult::Fail, format!("encoding {}", facts.encoding));
     let young = facts.oldest_snapshot_seconds < OLD_SNAPSHOT_SECONDS;
     judge(
         young,
-        Verdict::Warn,
+        CheckResult::Warn,
         format!(
             "oldest snapshot held for {} s{}",
             facts.oldest_snapshot_seconds,
@@ -415,7 +517,7 @@ fn examine_server(facts: &ServerFacts, checks: &mut Vec<Check>) {
     );
     if facts.logs_bound_values {
         let finding = "statements are logged with the values bound to them, payloads included: set log_parameter_max_length = 0";
-        judge(false, Verdict::Warn, finding.to_owned());
+        judge(false, CheckResult::Warn, finding.to_owned());
     }
 }
 

@@ -7,23 +7,19 @@ use std::process::ExitCode;
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
-use symphony::db::{Database, Ingest, Role};
+use symphony::db::{Database, Producer, Role};
 use symphony::domain::{Payload, PaymentRequest};
 
+use crate::bounds::{BATCH_BYTES, BATCH_ITEMS};
 use crate::cli::{EnqueuePayment, Global};
 use crate::output::{self, Failure};
 use crate::server::Server;
-
-/// Items per call when reading a file.
-const BATCH_ITEMS: usize = 500;
-/// And about this many bytes: the database takes 16 MiB in one call, and JSONB is up to six times its text.
-pub(super) const BATCH_BYTES: usize = 3 * 512 * 1024;
 
 pub(super) async fn run(global: &Global, options: &EnqueuePayment) -> Result<ExitCode, Failure> {
     // Bad input is refused before a server is started for it.
     let single = if options.lines.is_none() { Some(single_request(options)?) } else { None };
     let server = Server::open(global).await?;
-    let result = match server.database_as(Role::Ingest).await {
+    let result = match server.database_as(Role::Producer).await {
         Ok(database) => enqueue(global, options, single, &database).await,
         Err(failure) => Err(failure),
     };
@@ -37,10 +33,10 @@ async fn enqueue(
     single: Option<PaymentRequest>,
     database: &Database,
 ) -> Result<ExitCode, Failure> {
-    let ingest = database.ingest();
+    let producer = database.producer();
     match (single, &options.lines) {
         (Some(request), _) => {
-            let enqueued = ingest.enqueue_alone(&request).await?;
+            let enqueued = producer.enqueue_payment(&request).await?;
             if global.json {
                 output::json(&enqueued)?;
             } else {
@@ -56,13 +52,13 @@ async fn enqueue(
             Ok(ExitCode::SUCCESS)
         }
         (None, Some(path)) if path.as_os_str() == "-" => {
-            enqueue_lines(global, io::stdin().lock(), &ingest).await
+            enqueue_lines(global, io::stdin().lock(), &producer).await
         }
         (None, Some(path)) => {
             let file = File::open(path).map_err(|error| {
                 Failure::new(format!("--lines: cannot read {}: {error}", path.display()))
             })?;
-            enqueue_lines(global, BufReader::new(file), &ingest).await
+            enqueue_lines(global, BufReader::new(file), &producer).await
         }
         (None, None) => Err(Failure::new("give one payment, or --lines")),
     }
@@ -119,7 +115,7 @@ fn parse_line(number: usize, text: &str) -> Result<PaymentRequest, Failure> {
 async fn enqueue_lines(
     global: &Global,
     mut reader: impl BufRead,
-    ingest: &Ingest,
+    producer: &Producer,
 ) -> Result<ExitCode, Failure> {
     let (mut number, mut new, mut known, mut refused) = (0_usize, 0_usize, 0_usize, 0_usize);
     let mut batch: Vec<(usize, PaymentRequest)> = Vec::new();
@@ -148,15 +144,15 @@ async fn enqueue_lines(
             bytes = 0;
             let requests: Vec<PaymentRequest> =
                 batch.iter().map(|(_, request)| request.clone()).collect();
-            let answers = ingest.enqueue_batch_alone(&requests).await?;
+            let answers = producer.enqueue_payments(&requests).await?;
             for ((line, _), answer) in batch.drain(..).zip(answers) {
-                match (answer.error_message, answer.duplicate) {
-                    (Some(message), _) => {
+                match answer {
+                    Err(refusal) => {
                         refused += 1;
-                        Failure::new(format!("line {line}: {message}")).report(global.json);
+                        Failure::new(format!("line {line}: {refusal}")).report(global.json);
                     }
-                    (None, Some(true)) => known += 1,
-                    (None, _) => new += 1,
+                    Ok(item) if item.duplicate => known += 1,
+                    Ok(_) => new += 1,
                 }
             }
             if !global.json && (new + known) % 50_000 < BATCH_ITEMS && !ended {

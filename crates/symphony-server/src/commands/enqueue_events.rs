@@ -6,33 +6,24 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use symphony::db::{Database, DbError, EventAnswer, Ingest, Role};
+use symphony::db::{Database, DbError, Role};
 use symphony::event::{Event, JSON_SCHEMA};
+use symphony::events::{Enqueued, ItemState};
 use uuid::Uuid;
 
 use self::source::Source;
-use super::enqueue::BATCH_BYTES;
+use crate::bounds::{
+    BATCH_BYTES, BATCH_ITEMS, DEADLOCK_RETRIES_MAX, EVENTS_LISTED_MAX, MISTAKES_LISTED_MAX,
+    TRANSACTION_BYTES_MAX, TRANSACTION_EVENTS_MAX,
+};
 use crate::cli::{EnqueueEvent, Global};
 use crate::output::{self, Failure};
 use crate::server::Server;
 
 mod source;
 
-/// Events per call.
-const BATCH_EVENTS: usize = 500;
-/// Written in one transaction: all of them or none. More would hold the buckets' locks for too long.
-const PIECE_EVENTS: usize = 10_000;
-/// The same in bytes, so that a piece of large events fits into memory and into one transaction.
-const PIECE_BYTES: usize = 64 * 1024 * 1024;
-/// More events than this are counted, not listed; `--json` lists all.
-const LISTED_MAX: usize = 1_000;
-/// Mistakes named one by one.
-const NAMED_MAX: usize = 20;
-/// How often a piece that met a deadlock with other producers is tried again.
-const RACES_MAX: usize = 5;
-
 pub(super) async fn run(global: &Global, options: &EnqueueEvent) -> Result<ExitCode, Failure> {
-    if options.schema {
+    if options.json_schema {
         output::print_verbatim(JSON_SCHEMA)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -44,7 +35,7 @@ pub(super) async fn run(global: &Global, options: &EnqueueEvent) -> Result<ExitC
         return report.refuse(global, first);
     }
     let server = Server::open(global).await?;
-    let result = match server.database_as(Role::Ingest).await {
+    let result = match server.database_as(Role::Producer).await {
         Ok(database) => enqueue(global, first, source, &database, &mut report).await,
         Err(failure) => Err(failure),
     };
@@ -89,17 +80,20 @@ async fn enqueue(
     Ok(ExitCode::SUCCESS)
 }
 
+/// What the database says of one event.
+type Answer = Result<Enqueued, DbError>;
+
 /// All of a piece in one transaction; what is refused is answered, and then nothing is written.
 async fn write(
     database: &Database,
     piece: &Piece,
     progress: &mut Progress,
-) -> Result<Vec<EventAnswer>, DbError> {
+) -> Result<Vec<Answer>, DbError> {
     let mut races = 0;
     loop {
         match try_to_write(database, piece, progress).await {
             // Calls of one transaction lock buckets each in order, but not all of them together.
-            Err(DbError::Retry { .. }) if races < RACES_MAX => races += 1,
+            Err(DbError::Retry { .. }) if races < DEADLOCK_RETRIES_MAX => races += 1,
             other => return other,
         }
     }
@@ -109,18 +103,18 @@ async fn try_to_write(
     database: &Database,
     piece: &Piece,
     progress: &mut Progress,
-) -> Result<Vec<EventAnswer>, DbError> {
-    let mut transaction = database.begin(Role::Ingest).await?;
+) -> Result<Vec<Answer>, DbError> {
+    let mut transaction = database.begin(Role::Producer).await?;
     let mut answers = Vec::with_capacity(piece.entries.len());
     let mut rest = piece.entries.as_slice();
     while !rest.is_empty() {
         let (batch, others) = rest.split_at(together(rest));
         rest = others;
         let events: Vec<&RawValue> = batch.iter().map(|entry| entry.event.body()).collect();
-        answers.extend(Ingest::enqueue_events(&mut transaction, &events).await?);
+        answers.extend(symphony::events::enqueue_batch_unchecked(&mut transaction, &events).await?);
         progress.more(events.len());
     }
-    if answers.iter().all(|answer| answer.error_code.is_none()) {
+    if answers.iter().all(Result::is_ok) {
         transaction.commit().await?;
     }
     Ok(answers)
@@ -129,7 +123,7 @@ async fn try_to_write(
 /// How many of these go into one call: at least one.
 fn together(entries: &[Entry]) -> usize {
     let mut bytes = 0;
-    let fitting = entries.iter().take(BATCH_EVENTS).take_while(|entry| {
+    let fitting = entries.iter().take(BATCH_ITEMS).take_while(|entry| {
         bytes += entry.event.body().get().len();
         bytes <= BATCH_BYTES
     });
@@ -156,7 +150,7 @@ impl Piece {
     fn read(source: &mut Source) -> Result<Self, Failure> {
         let mut piece = Self { entries: Vec::new(), refused: Vec::new(), count: 0, ended: false };
         let mut bytes = 0;
-        while piece.count < PIECE_EVENTS && bytes < PIECE_BYTES {
+        while piece.count < TRANSACTION_EVENTS_MAX && bytes < TRANSACTION_BYTES_MAX {
             let Some((at, text)) = source.next()? else {
                 piece.ended = true;
                 break;
@@ -177,13 +171,13 @@ impl Piece {
     }
 
     /// What the database refused.
-    fn keep_refusals(&mut self, answers: &[EventAnswer]) {
+    fn keep_refusals(&mut self, answers: &[Answer]) {
         self.refused = self
             .entries
             .iter()
             .zip(answers)
-            .filter(|(_, answer)| answer.error_code.is_some())
-            .map(|(entry, answer)| Line::new(entry, answer.clone()))
+            .filter(|(_, answer)| answer.is_err())
+            .map(|(entry, answer)| Line::new(entry, answer))
             .collect();
     }
 }
@@ -196,24 +190,25 @@ struct Line {
     event_type: Option<String>,
     event_key: Option<String>,
     log_position: Option<i64>,
-    state: Option<String>,
+    state: Option<ItemState>,
     duplicate: Option<bool>,
     error_code: Option<String>,
     error_message: Option<String>,
 }
 
 impl Line {
-    fn new(entry: &Entry, answer: EventAnswer) -> Self {
+    fn new(entry: &Entry, answer: &Answer) -> Self {
+        let (told, refusal) = (answer.as_ref().ok(), answer.as_ref().err());
         Self {
             at: entry.at.clone(),
             event_id: Some(entry.event.event_id()),
             event_type: Some(entry.event.event_type().to_owned()),
             event_key: Some(entry.event.key().to_owned()),
-            log_position: answer.log_position,
-            state: answer.state,
-            duplicate: answer.duplicate,
-            error_code: answer.error_code,
-            error_message: answer.error_message,
+            log_position: told.map(|told| told.log_position),
+            state: told.map(|told| told.state),
+            duplicate: told.map(|told| told.duplicate),
+            error_code: refusal.map(|refusal| refusal.code().to_owned()),
+            error_message: refusal.map(ToString::to_string),
         }
     }
 
@@ -240,13 +235,13 @@ struct Report {
 }
 
 impl Report {
-    fn add(&mut self, global: &Global, piece: &Piece, answers: Vec<EventAnswer>) {
-        let known = answers.iter().filter(|answer| answer.duplicate == Some(true)).count();
+    fn add(&mut self, global: &Global, piece: &Piece, answers: Vec<Answer>) {
+        let known = answers.iter().flatten().filter(|told| told.duplicate).count();
         self.known += known;
         self.new += answers.len() - known;
-        if global.json || self.written() <= LISTED_MAX {
+        if global.json || self.written() <= EVENTS_LISTED_MAX {
             let lines = piece.entries.iter().zip(answers);
-            self.events.extend(lines.map(|(entry, answer)| Line::new(entry, answer)));
+            self.events.extend(lines.map(|(entry, answer)| Line::new(entry, &answer)));
         } else {
             self.events.clear();
         }
@@ -316,10 +311,10 @@ impl Report {
             self.events.extend(piece.refused);
             output::json(self)?;
         } else {
-            for line in piece.refused.iter().take(NAMED_MAX) {
+            for line in piece.refused.iter().take(MISTAKES_LISTED_MAX) {
                 line.failure().report(false);
             }
-            if let more @ 1.. = self.refused.saturating_sub(NAMED_MAX) {
+            if let more @ 1.. = self.refused.saturating_sub(MISTAKES_LISTED_MAX) {
                 output::note(&format!("and {more} more"));
             }
         }

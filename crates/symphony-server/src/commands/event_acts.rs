@@ -4,17 +4,19 @@ use std::process::ExitCode;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
-use symphony::db::{EventFilter, EventRedriveAnswer, Operator, Resend};
+use symphony::db::{ActCall, EventFilter, EventRedriveAnswer, Operator, Resend};
 use symphony::domain::Act;
 use uuid::Uuid;
 
-use super::acts::{self, REDRIVE, REPEAT, SKIP, act_of, as_operator, in_options};
+use super::acts::{self, REDRIVE, SKIP, approved_act, as_operator, in_options};
+use super::approval::{self, Acted};
+use super::suggested_command::symphony;
 use crate::cli::{DEDUP_WINDOW_SECONDS, Global, Redrive};
 use crate::output::{self, Failure};
 
 /// Which events are meant.
-enum Chosen {
-    Named(Vec<Uuid>),
+enum EventSelection {
+    ByIds(Vec<Uuid>),
     Filtered(EventFilter),
 }
 
@@ -37,7 +39,7 @@ pub(super) fn has_filter(options: &Redrive) -> bool {
         || options.until.is_some()
 }
 
-fn chosen(options: &Redrive) -> Result<Chosen, Failure> {
+fn chosen(options: &Redrive) -> Result<EventSelection, Failure> {
     match (options.event_id.is_empty(), has_filter(options)) {
         (false, true) => Err(Failure::new(
             "name events by --event-id, or choose them by a filter: not both at once",
@@ -49,9 +51,9 @@ fn chosen(options: &Redrive) -> Result<Chosen, Failure> {
                     named.push(*event);
                 }
             }
-            Ok(Chosen::Named(named))
+            Ok(EventSelection::ByIds(named))
         }
-        (true, true) => Ok(Chosen::Filtered(EventFilter {
+        (true, true) => Ok(EventSelection::Filtered(EventFilter {
             sent: options.sent,
             event_type: options.event_type.clone(),
             key: options.key.clone(),
@@ -70,7 +72,7 @@ fn chosen(options: &Redrive) -> Result<Chosen, Failure> {
 }
 
 /// An event as a person recognises it.
-struct Named {
+struct NamedEvent {
     id: Uuid,
     kind: String,
     key: String,
@@ -87,7 +89,7 @@ struct Line<'a> {
 }
 
 #[derive(Serialize)]
-struct Told<'a> {
+struct Report<'a> {
     act: &'static str,
     dry_run: bool,
     /// There are more events that the filter names.
@@ -97,16 +99,28 @@ struct Told<'a> {
 
 pub(super) async fn redrive(global: &Global, options: &Redrive) -> Result<ExitCode, Failure> {
     let chosen = chosen(options)?;
-    let act = act_of(&options.act, options.approver.as_ref())?;
+    let act = approved_act(&options.act)?;
     let resend = Resend { sent_too: options.sent, dedup_window_seconds: options.dedup_window };
     as_operator(global, async |operator| {
         let (events, more) = find(&operator, &chosen, options.limit).await?;
         let ids: Vec<Uuid> = events.iter().map(|event| event.id).collect();
+        let wished = options.act.request_approval;
+        if !act.dry_run
+            && !ids.is_empty()
+            && (wished || approval::is_required(&operator.reader(), "events").await?)
+        {
+            let calls: Vec<ActCall> =
+                ids.iter().map(|event| ActCall::redrive_event(*event, resend)).collect();
+            let requests =
+                approval::ask_for_all(&operator, &calls, &act).await.map_err(in_options)?;
+            return approval::tell_asked(global, &REDRIVE, &counted(ids.len()), &requests);
+        }
         let answers = operator.redrive_events(&ids, resend, &act).await.map_err(in_options)?;
+        let ends = approval::ending(&operator, "events", &act, wished).await?;
         let lines: Vec<Line<'_>> = events
             .iter()
             .zip(&answers)
-            .map(|(event, answer): (&Named, &EventRedriveAnswer)| Line {
+            .map(|(event, answer): (&NamedEvent, &EventRedriveAnswer)| Line {
                 event_id: event.id,
                 event_type: &event.kind,
                 event_key: &event.key,
@@ -115,11 +129,11 @@ pub(super) async fn redrive(global: &Global, options: &Redrive) -> Result<ExitCo
                 due_at: answer.due_at,
             })
             .collect();
-        let told = Told { act: REDRIVE.would, dry_run: act.dry_run, more, events: lines };
+        let told = Report { act: REDRIVE.would, dry_run: act.dry_run, more, events: lines };
         if global.json {
             output::json(&told)?;
         } else {
-            output::print(&render(&told, options))?;
+            output::print(&render(&told, options, ends))?;
         }
         Ok(ExitCode::SUCCESS)
     })
@@ -129,31 +143,33 @@ pub(super) async fn redrive(global: &Global, options: &Redrive) -> Result<ExitCo
 /// The events that are meant, and whether there are more than were asked for.
 async fn find(
     operator: &Operator,
-    chosen: &Chosen,
+    chosen: &EventSelection,
     limit: u32,
-) -> Result<(Vec<Named>, bool), Failure> {
+) -> Result<(Vec<NamedEvent>, bool), Failure> {
     let reader = operator.reader();
     match chosen {
-        Chosen::Named(ids) => {
+        EventSelection::ByIds(ids) => {
             let mut events = Vec::with_capacity(ids.len());
             for id in ids {
                 events.push(match reader.event_life(*id).await? {
-                    Some(life) => {
-                        Named { id: *id, kind: life.record.event_type, key: life.record.event_key }
-                    }
+                    Some(life) => NamedEvent {
+                        id: *id,
+                        kind: life.record.event_type,
+                        key: life.record.event_key,
+                    },
                     None => return Err(no_such_event(*id)),
                 });
             }
             Ok((events, false))
         }
-        Chosen::Filtered(filter) => {
+        EventSelection::Filtered(filter) => {
             let mut found = reader.find_events(filter).await?;
             let limit = usize::try_from(limit).unwrap_or(usize::MAX);
             let more = found.len() > limit;
             found.truncate(limit);
             let events = found
                 .into_iter()
-                .map(|event| Named {
+                .map(|event| NamedEvent {
                     id: event.event_id,
                     kind: event.event_type,
                     key: event.event_key,
@@ -168,16 +184,17 @@ fn no_such_event(id: Uuid) -> Failure {
     Failure::new(format!("no event has the id {id}")).with_code("P7007")
 }
 
-fn render(told: &Told<'_>, options: &Redrive) -> String {
+fn counted(events: usize) -> String {
+    if events == 1 { "1 event".to_owned() } else { format!("{events} events") }
+}
+
+fn render(told: &Report<'_>, options: &Redrive, ends: &str) -> String {
     if told.events.is_empty() {
         let state = if options.sent { "SENT" } else { "FAILED" };
         return format!("no {state} event is like that: nothing to redrive\n");
     }
     let now = Utc::now();
-    let count = match told.events.len() {
-        1 => "1 event".to_owned(),
-        count => format!("{count} events"),
-    };
+    let count = counted(told.events.len());
     let mut text = if told.dry_run {
         format!("would redrive {count}, under the same event id:\n")
     } else {
@@ -223,9 +240,7 @@ fn render(told: &Told<'_>, options: &Redrive) -> String {
             text.push_str(&format!("  {advice}\n"));
         }
     }
-    if told.dry_run {
-        text.push_str(REPEAT);
-    }
+    text.push_str(ends);
     text
 }
 
@@ -238,22 +253,36 @@ fn goes_out(due_at: DateTime<Utc>, now: DateTime<Utc>) -> String {
     format!("at {at}, in {}", output::length(wait_seconds))
 }
 
-pub(super) async fn skip(global: &Global, event: Uuid, act: &Act) -> Result<ExitCode, Failure> {
+pub(super) async fn skip(
+    global: &Global,
+    event: Uuid,
+    act: &Act,
+    wished: bool,
+) -> Result<ExitCode, Failure> {
     as_operator(global, async |operator| {
         let Some(life) = operator.reader().event_life(event).await? else {
             return Err(no_such_event(event));
         };
-        let answer = operator.skip_event(event, act).await.map_err(in_options)?;
         let target = format!(
             "{event} (type {}, key {})",
             output::plain(&life.record.event_type),
             output::plain(&life.record.event_key)
         );
+        let call = ActCall::skip_event(event);
+        let doing = operator.skip_event(event, act);
+        let answer = match approval::act_or_ask(&operator, wished, act, &call, doing).await {
+            Ok(Acted::Done(answer)) => answer,
+            Ok(Acted::Asked(request)) => {
+                return approval::tell_asked(global, &SKIP, &target, &[request]);
+            }
+            Err(error) => return Err(in_options(error)),
+        };
         let becomes = format!(
             "it stays FAILED, consumers do not get it, and its key goes on with the {} waiting behind it",
             answer.waiting
         );
-        acts::tell(global, &SKIP, answer.dry_run, &answer, &target, &becomes)
+        let ends = approval::ending(&operator, "events", act, wished).await?;
+        acts::tell(global, &SKIP, ends, &answer, &target, &becomes)
     })
     .await
 }
@@ -264,9 +293,8 @@ pub(super) async fn is_it_an_event(
     id: &str,
 ) -> Result<Option<Failure>, Failure> {
     let Ok(event) = id.parse::<Uuid>() else { return Ok(None) };
-    Ok(operator
-        .reader()
-        .event_life(event)
-        .await?
-        .map(|_| Failure::new(format!("{event} is an event: symphony redrive --event-id {event}"))))
+    Ok(operator.reader().event_life(event).await?.map(|_| {
+        let redrive = symphony(&format!("redrive --event-id {event} --reason WHY"));
+        Failure::new(format!("{event} is an event: {redrive}"))
+    }))
 }

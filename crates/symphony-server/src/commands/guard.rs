@@ -9,22 +9,20 @@ use std::process::ExitCode;
 
 use regex_lite::Regex;
 use serde::Serialize;
+use symphony::db::{Schema, tables};
 
+use crate::bounds::SOURCE_FILE_BYTES_MAX;
 use crate::cli::Global;
 use crate::output::{self, Failure};
 
-/// Larger files are data, not source.
-const FILE_BYTES_MAX: u64 = 4 << 20;
 const ALLOW: &str = "symphony-guard: allow";
 const SKIPPED_FOLDERS: &[&str] = &[".git", "target", "node_modules", ".venv", "__pycache__"];
-
-const TABLES: &str = r"(?:payment|event|trigger)_outbox_(?:pending|attempts|events|instructions|rails|settings|workers|blocked_lanes|paused_participants|log|cursors|blocked|executions)|participant_outbox_sequences";
 
 /// (name, pattern, what to do instead). Case-insensitive, white space folded.
 const RULES: &[(&str, &str, &str)] = &[
     (
         "delete-to-claim",
-        r#"delete\s+from\s+(?:only\s+)?(?:"?public"?\s*\.\s*)?"?(?:payment|event|trigger)_outbox_pending\b"#,
+        r#"delete\s+from\s+(?:only\s+)?(?:"?[a-z_][a-z0-9_]*"?\s*\.\s*)?"?(?:payment|event|trigger)_outbox_pending\b"#,
         "deleting from pending loses items when the process dies: call claim_outbox_batch",
     ),
     (
@@ -34,7 +32,7 @@ const RULES: &[(&str, &str, &str)] = &[
     ),
     (
         "write-around-functions",
-        r#"(?:insert\s+into|update|merge\s+into|truncate(?:\s+table)?|delete\s+from|copy)\s+(?:only\s+)?(?:"?public"?\s*\.\s*)?"?(?:@TABLES@)\b"#,
+        r#"(?:insert\s+into|update|merge\s+into|truncate(?:\s+table)?|delete\s+from|copy)\s+(?:only\s+)?(?:(?:"?[a-z_][a-z0-9_]*"?\s*\.\s*)?"?(?:@TABLES@)|"?@SCHEMA@"?\s*\.\s*"?(?:@ALL@))\b"#,
         "outbox tables are written by their functions only: call the function",
     ),
     (
@@ -54,7 +52,8 @@ struct Finding {
 }
 
 pub(super) fn run(global: &Global, paths: &[PathBuf]) -> Result<ExitCode, Failure> {
-    let rules = compile()?;
+    let schema = global.schema.as_ref().map_or("symphony", Schema::name);
+    let rules = compile(schema)?;
     let mut findings = Vec::new();
     let mut files = 0;
     for path in paths {
@@ -82,11 +81,23 @@ pub(super) fn run(global: &Global, paths: &[PathBuf]) -> Result<ExitCode, Failur
 
 type Rule = (&'static str, Regex, &'static str);
 
-fn compile() -> Result<Vec<Rule>, Failure> {
+fn compile(schema: &str) -> Result<Vec<Rule>, Failure> {
+    // A table such as `apps` may be anybody's: without our schema only names that are surely ours are looked for.
+    let named = |distinctive: bool| {
+        let tables =
+            tables::ALL.iter().filter(|table| !distinctive || table.has_distinctive_name());
+        tables.map(|table| table.name).collect::<Vec<_>>().join("|")
+    };
+    // In a schema that is shared, the name alone must say it.
+    let (tables, all) = (named(true), named(schema == "public"));
     RULES
         .iter()
         .map(|(name, pattern, advice)| {
-            let regex = Regex::new(&format!("(?i){}", pattern.replace("@TABLES@", TABLES)))
+            let pattern = pattern
+                .replace("@TABLES@", &tables)
+                .replace("@SCHEMA@", schema)
+                .replace("@ALL@", &all);
+            let regex = Regex::new(&format!("(?i){pattern}"))
                 .map_err(|error| Failure::new(error.to_string()))?;
             Ok((*name, regex, *advice))
         })
@@ -115,7 +126,7 @@ fn scan(
         for entry in entries {
             scan(&entry, rules, findings, files)?;
         }
-    } else if about.is_file() && about.len() <= FILE_BYTES_MAX {
+    } else if about.is_file() && about.len() <= SOURCE_FILE_BYTES_MAX {
         let bytes = fs::read(path).map_err(cannot)?;
         // A NUL byte means it is no text.
         if !bytes.contains(&0) {
@@ -156,7 +167,7 @@ mod tests {
 
     #[test]
     fn forbidden_patterns_are_found_whatever_their_layout() {
-        let rules = compile().unwrap();
+        let rules = compile("symphony").unwrap();
         // symphony-guard: allow — the examples themselves are what must be found, so they are built from parts.
         for (text, expected) in [
             (
@@ -164,7 +175,7 @@ mod tests {
                 Some("delete-to-claim"),
             ),
             (
-                format!("{}\n  from public.payment_outbox_pending", "delete"),
+                format!("{}\n  from symphony.payment_outbox_pending", "delete"),
                 Some("delete-to-claim"),
             ),
             (
@@ -176,10 +187,21 @@ mod tests {
                 Some("write-around-functions"),
             ),
             (
-                format!("{} INTO \"public\".\"participant_outbox_sequences\" VALUES (1)", "insert"),
+                format!(
+                    "{} INTO \"billing\".\"participant_outbox_sequences\" VALUES (1)",
+                    "insert"
+                ),
                 Some("write-around-functions"),
             ),
             (format!("{} TABLE payment_outbox_events", "TRUNCATE"), Some("write-around-functions")),
+            (format!("{} symphony.apps SET x = 1", "UPDATE"), Some("write-around-functions")),
+            (
+                format!("{} INTO \"symphony\" . \"routes\" VALUES (1)", "insert"),
+                Some("write-around-functions"),
+            ),
+            (format!("{} apps SET x = 1", "UPDATE"), None),
+            (format!("{} my_symphony.apps SET x = 1", "UPDATE"), None),
+            (format!("{} symphony.appsettings SET x = 1", "UPDATE"), None),
             (format!("ALTER TABLE x {} TRIGGER ALL", "DISABLE"), Some("disable-guards")),
             ("SELECT * FROM payment_outbox_pending".to_owned(), None),
             ("SELECT * FROM enqueue_payment_outbox('i', 'p', 'k', 'r', '{}')".to_owned(), None),
@@ -195,5 +217,21 @@ mod tests {
             let found = findings_in(Path::new("x"), &text, &rules);
             assert_eq!(found.first().map(|finding| finding.rule), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn every_table_is_guarded_in_the_schema_that_is_ours_and_only_there() {
+        for (schema, found) in [("symphony", true), ("billing", false), ("public", false)] {
+            let rules = compile("symphony").unwrap();
+            for table in tables::ALL.iter().filter(|table| !table.has_distinctive_name()) {
+                let text = format!("{} FROM {schema}.{}", "DELETE", table.name);
+                assert_eq!(!findings_in(Path::new("x"), &text, &rules).is_empty(), found, "{text}");
+            }
+        }
+        let (billing, public) = (compile("billing").unwrap(), compile("public").unwrap());
+        let is_found =
+            |rules: &[Rule], text: &str| !findings_in(Path::new("x"), text, rules).is_empty();
+        assert!(is_found(&billing, &format!("{} billing.queues SET x = 1", "UPDATE")));
+        assert!(!is_found(&public, &format!("{} public.queues SET x = 1", "UPDATE")));
     }
 }

@@ -7,16 +7,16 @@ use serde_json::json;
 use symphony::db::{Auditor, InquiryAnswer, ItemLife};
 
 use super::acts::{self, Verb};
-use super::hints::symphony;
 use super::show;
+use super::suggested_command::symphony;
+use crate::bounds::INQUIRY_POLL;
 use crate::cli::{Global, Inquire};
 use crate::output::{self, Failure};
 
 const INQUIRE: Verb = Verb { would: "ask the rail about", done: "asked the rail about" };
-const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub(super) async fn run(global: &Global, options: &Inquire) -> Result<ExitCode, Failure> {
-    let act = acts::act_of(&options.item.act, options.item.approver.as_ref())?;
+    let act = acts::approved_act(&options.item.act)?;
     acts::as_operator(global, async |operator| {
         let reader = operator.reader();
         let item = acts::one_item(&reader, &options.item.id).await?;
@@ -27,7 +27,14 @@ pub(super) async fn run(global: &Global, options: &Inquire) -> Result<ExitCode, 
             } else {
                 "its next step is taken now and not at its next try"
             };
-            return acts::tell(global, &INQUIRE, true, &answer, &acts::in_words(&item), becomes);
+            return acts::tell(
+                global,
+                &INQUIRE,
+                acts::REPEAT,
+                &answer,
+                &acts::in_words(&item),
+                becomes,
+            );
         }
         let wait = Duration::from_secs(u64::from(options.wait));
         let (life, answered) = heard(&reader, &answer, wait).await?;
@@ -59,7 +66,7 @@ async fn heard(
         if started.elapsed() >= wait {
             return Ok((life, false));
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(INQUIRY_POLL).await;
     }
 }
 

@@ -7,12 +7,15 @@ use serde_json::json;
 use symphony::db::migrate::{self, Options, Report, State};
 
 use crate::cli::{Global, Migrate};
+use crate::config::Config;
 use crate::output::{self, Failure};
 use crate::server::Server;
 
 pub(super) async fn run(global: &Global, options: &Migrate) -> Result<ExitCode, Failure> {
     if options.print {
-        output::print_verbatim(&migrate::print())?;
+        let config = Config::load(global.config.as_deref());
+        let schema = Server::schema_of(global, config.as_ref().ok())?;
+        output::print_verbatim(&migrate::print(&schema))?;
         return Ok(ExitCode::SUCCESS);
     }
     let server = Server::open(global).await?;
@@ -24,7 +27,7 @@ pub(super) async fn run(global: &Global, options: &Migrate) -> Result<ExitCode, 
 async fn on(global: &Global, options: &Migrate, server: &Server) -> Result<ExitCode, Failure> {
     if options.check {
         let (state, differences) =
-            server.look(async |connection| Ok(migrate::check(connection).await?)).await?;
+            server.look(async |c| Ok(migrate::check(c, server.schema()).await?)).await?;
         if global.json {
             output::json(&json!({ "state": state, "differences": differences }))?;
         } else {
@@ -38,6 +41,7 @@ async fn on(global: &Global, options: &Migrate, server: &Server) -> Result<ExitC
     let report = migrate::migrate(
         server.options(),
         Options {
+            schema: server.schema().clone(),
             replace_legacy: options.replace_legacy,
             fresh: options.fresh,
             lock_timeout: Duration::from_secs(options.lock_timeout),

@@ -1,8 +1,8 @@
 //! One module per command.
 
 mod acts;
-mod alone;
 mod app;
+mod approval;
 mod attention;
 mod bench;
 mod bulk;
@@ -17,11 +17,10 @@ mod doctor;
 mod enqueue;
 mod enqueue_events;
 mod event_acts;
+mod exclusive_lock;
 mod guard;
-mod hints;
 mod incident;
 mod inquire;
-mod mail_catcher;
 mod manual;
 mod migrate;
 mod nearest;
@@ -29,9 +28,12 @@ mod rail;
 mod restore;
 mod run;
 mod sandbox;
-mod show;
+pub(crate) mod show;
 mod statement;
 mod status;
+mod suggested_command;
+mod token;
+mod top;
 mod up;
 
 use std::process::ExitCode;
@@ -47,11 +49,11 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
     if !has_log && !global.json {
         telemetry::start_for_people();
     }
-    hints::remember(global);
+    suggested_command::remember(global);
     match cli.command {
         Command::Demo(options) => demo::run(global, &options).await,
-        Command::Up(options) => up::run(global, &options).await,
-        Command::Run(options) => run::run(global, &options).await,
+        Command::Up(options) => Box::pin(up::run(global, &options)).await,
+        Command::Run(options) => Box::pin(run::run(global, &options)).await,
         Command::Config { check } => config::run(global, check),
         Command::Migrate(options) => migrate::run(global, &options).await,
         Command::Enqueue { what: Enqueue::Payment(options) } => {
@@ -62,10 +64,12 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         }
         Command::Consume(options) => consume::run(global, options).await,
         Command::Status { watch } => status::run(global, watch).await,
+        Command::Top => top::run(global).await,
         Command::Show { id } => show::run(global, &id).await,
         Command::Dlq { what } => dlq::run(global, &what).await,
         Command::Restore { what } => restore::run(global, &what).await,
         Command::Incident { what } => incident::run(global, &what).await,
+        Command::Approval { what } => approval::run(global, &what).await,
         Command::Park(options) => acts::park(global, &options).await,
         Command::Release(options) => acts::release(global, &options).await,
         Command::Resolve(options) => acts::resolve(global, &options).await,
@@ -77,6 +81,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Rail(options) => rail::run(global, &options).await,
         Command::Bus { what } => bus::run(global, what.as_ref()).await,
         Command::App { what } => app::run(global, &what).await,
+        Command::Token { what } => token::run(global, &what).await,
         Command::Doctor { deep } => doctor::run(global, deep).await,
         Command::Guard { paths } => guard::run(global, &paths),
         Command::Bench { what } => bench::run(global, &what).await,

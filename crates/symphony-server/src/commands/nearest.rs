@@ -1,7 +1,6 @@
 //! The names somebody may have meant.
 
-/// How many are suggested.
-const SUGGESTED_MAX: usize = 3;
+use crate::bounds::SUGGESTIONS_MAX;
 
 /// `: did you mean sepa? symphony rail lists all`, or what to type where nothing is near.
 pub(super) fn hint(given: &str, known: &[String], list: &str) -> String {
@@ -24,6 +23,22 @@ pub(super) fn near(given: &str, known: &[String]) -> String {
     }
 }
 
+/// The same for topics: no command lists them, and people leave the bus out.
+pub(super) fn topics(given: &str, known: &[String]) -> String {
+    let near = near(given, known);
+    if !near.is_empty() {
+        return near;
+    }
+    match known {
+        [] => "; no worker has named any yet".to_owned(),
+        known => {
+            let some: Vec<String> =
+                known.iter().take(SUGGESTIONS_MAX).map(|name| crate::output::plain(name)).collect();
+            format!("; a topic is named as bus/topic, such as {}", some.join(" or "))
+        }
+    }
+}
+
 /// Names that differ by little, the nearest first.
 fn nearest<'a>(given: &str, known: &'a [String]) -> Vec<&'a str> {
     let given = given.to_lowercase();
@@ -34,7 +49,7 @@ fn nearest<'a>(given: &str, known: &'a [String]) -> Vec<&'a str> {
         .filter(|(distance, _)| *distance <= most)
         .collect();
     near.sort_unstable();
-    near.into_iter().take(SUGGESTED_MAX).map(|(_, name)| name).collect()
+    near.into_iter().take(SUGGESTIONS_MAX).map(|(_, name)| name).collect()
 }
 
 /// How many characters must be changed, added, left out or exchanged with their neighbour.

@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::json;
-use symphony::db::{DestinationStatus, Operator, RailSettings, Unserved};
+use symphony::db::{ActCall, DbError, DestinationStatus, Operator, RailSettings, Unserved};
 use symphony::domain::Act;
 
 use super::destination::{self, Kind};
-use super::{acts, nearest};
+use super::suggested_command::{symphony, symphony_of};
+use super::{acts, approval, nearest};
 use crate::cli::{Global, Rail, RailAct};
 use crate::output::{self, Failure};
 
@@ -35,7 +36,6 @@ pub(super) async fn run(global: &Global, options: &Rail) -> Result<ExitCode, Fai
             let act = Act {
                 actor: acts::actor(options.actor.as_ref())?,
                 reason: reason.clone(),
-                approver: None,
                 dry_run: !options.yes,
                 despite_unknown: false,
             };
@@ -67,7 +67,7 @@ fn unconfigured(name: &str) -> RailSettings {
 
 /// A rail with how it is.
 #[derive(Serialize)]
-struct Shown {
+struct RailReport {
     #[serde(flatten)]
     settings: RailSettings,
     /// As live workers see it; none if nobody serves it.
@@ -97,7 +97,7 @@ async fn show(
     if let (Some(name), true) = (name, settings.is_empty()) {
         if !global.json {
             let names = reader.rail_names().await?;
-            let hint = nearest::hint(name, &names, "symphony rail");
+            let hint = nearest::hint(name, &names, &symphony("rail"));
             output::print(&format!(
                 "nobody has configured or used this rail yet; it would have the defaults{hint}\n"
             ))?;
@@ -105,9 +105,9 @@ async fn show(
         settings.push(unconfigured(name));
     }
     settings.sort_by(|one, other| one.rail_type.cmp(&other.rail_type));
-    let rails: Vec<Shown> = settings
+    let rails: Vec<RailReport> = settings
         .into_iter()
-        .map(|settings| Shown {
+        .map(|settings| RailReport {
             status: served.iter().find(|served| served.name == settings.rail_type).cloned(),
             unserved: unserved
                 .iter()
@@ -128,7 +128,7 @@ async fn show(
     Ok(ExitCode::SUCCESS)
 }
 
-fn table(rails: &[Shown]) -> String {
+fn table(rails: &[RailReport]) -> String {
     let now = Utc::now();
     let mut text = output::table(
         [
@@ -158,7 +158,7 @@ fn table(rails: &[Shown]) -> String {
     text
 }
 
-fn state(rail: &Shown, now: DateTime<Utc>) -> String {
+fn state(rail: &RailReport, now: DateTime<Utc>) -> String {
     let mut words = Vec::new();
     if rail.settings.paused {
         words.push("PAUSED".to_owned());
@@ -177,7 +177,7 @@ fn order(settings: &RailSettings) -> String {
     if settings.fifo { format!("fifo, {}", settings.on_failed) } else { "–".to_owned() }
 }
 
-fn in_full(rail: &Shown) -> String {
+fn in_full(rail: &RailReport) -> String {
     let now = Utc::now();
     let name = output::plain(&rail.settings.rail_type);
     let mut lines = match (&rail.status, &rail.unserved) {
@@ -193,7 +193,8 @@ fn in_full(rail: &Shown) -> String {
         (None, None) => vec![("state", "no live worker serves it, and nothing waits".to_owned())],
     };
     if rail.settings.paused {
-        lines.push(("paused", format!("yes: symphony resume rail {name} --reason WHY")));
+        let resume = symphony_of("resume rail", &rail.settings.rail_type, "--reason WHY");
+        lines.push(("paused", format!("yes: {resume}")));
     }
     lines.push(("fifo", rail.settings.fifo.to_string()));
     lines.push(("on failed", rail.settings.on_failed.clone()));
@@ -201,6 +202,8 @@ fn in_full(rail: &Shown) -> String {
     lines.push(("give up after", format!("{} s", rail.settings.give_up_after_seconds)));
     destination::listed(&format!("rail {name}"), &lines)
 }
+
+const CONFIGURE: acts::Verb = acts::Verb { would: "configure", done: "configured" };
 
 async fn change(
     global: &Global,
@@ -211,17 +214,35 @@ async fn change(
 ) -> Result<ExitCode, Failure> {
     let before =
         operator.reader().rails(Some(name)).await?.pop().unwrap_or_else(|| unconfigured(name));
-    let after = operator
-        .configure_rail(
-            name,
-            act,
-            options.fifo,
-            options.on_failed.as_deref(),
-            options.marks_sending,
-            options.give_up_after_seconds,
-        )
-        .await
-        .map_err(acts::in_options)?;
+    let configuring = operator.configure_rail(
+        name,
+        act,
+        options.fifo,
+        options.on_failed.as_deref(),
+        options.marks_sending,
+        options.give_up_after_seconds,
+    );
+    let (after, ends) = match configuring.await {
+        Ok(after) => (after, acts::REPEAT),
+        Err(DbError::ApprovalMissing { .. }) => {
+            let call = ActCall::configure_rail(
+                name,
+                options.fifo,
+                options.on_failed.as_deref(),
+                options.marks_sending,
+                options.give_up_after_seconds,
+            );
+            let request = approval::ask(operator, &call, act).await.map_err(acts::in_options)?;
+            if !act.dry_run {
+                let target = format!("rail {}", output::plain(name));
+                return approval::tell_asked(global, &CONFIGURE, &target, &[request]);
+            }
+            let after = serde_json::from_value(request.preview.0)
+                .map_err(|error| Failure::new(format!("an answer of another shape: {error}")))?;
+            (after, approval::REPEAT_TO_ASK)
+        }
+        Err(error) => return Err(acts::in_options(error)),
+    };
     if global.json {
         output::json(&json!({
             "act": "configure", "before": before, "after": after, "dry_run": act.dry_run,
@@ -232,7 +253,7 @@ async fn change(
     let rail = output::plain(name);
     output::print(&match (changed.is_empty(), act.dry_run) {
         (true, _) => format!("rail {rail} is so already: nothing to change\n"),
-        (false, true) => format!("would configure rail {rail}: {changed}\n{}", acts::REPEAT),
+        (false, true) => format!("would configure rail {rail}: {changed}\n{ends}"),
         (false, false) => format!("configured rail {rail}: {changed}\n"),
     })?;
     Ok(ExitCode::SUCCESS)

@@ -3,10 +3,12 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
-use symphony::db::{AcceptAnswer, ServerRecord};
+use symphony::db::{AcceptAnswer, ActCall, ServerRecord};
 use symphony::domain::Act;
 
 use super::acts::{self, Verb};
+use super::approval::{self, Acted};
+use super::suggested_command::symphony;
 use crate::cli::{AcceptServer, Global, Restore};
 use crate::output::{self, Failure};
 
@@ -21,7 +23,7 @@ pub(super) async fn run(global: &Global, what: &Restore) -> Result<ExitCode, Fai
 
 /// What `restore check` answers with.
 #[derive(Serialize)]
-struct Checked {
+struct ServerCheck {
     #[serde(flatten)]
     server: ServerRecord,
     /// Why nothing is dispatched; null if work goes on.
@@ -38,7 +40,6 @@ async fn check(global: &Global) -> Result<ExitCode, Failure> {
             let act = Act {
                 actor: "restore check".to_owned(),
                 reason: "dry run".to_owned(),
-                approver: Some("nobody, it is a dry run".to_owned()),
                 dry_run: true,
                 despite_unknown: false,
             };
@@ -51,7 +52,7 @@ async fn check(global: &Global) -> Result<ExitCode, Failure> {
         } else {
             None
         };
-        let checked = Checked { server, finding, accepting };
+        let checked = ServerCheck { server, finding, accepting };
         if global.json {
             output::json(&checked)?;
         } else {
@@ -62,7 +63,7 @@ async fn check(global: &Global) -> Result<ExitCode, Failure> {
     .await
 }
 
-fn in_words(checked: &Checked) -> String {
+fn in_words(checked: &ServerCheck) -> String {
     let server = &checked.server;
     let timeline =
         server.live_timeline.map_or("none, it is a standby".to_owned(), |live| live.to_string());
@@ -77,7 +78,10 @@ fn in_words(checked: &Checked) -> String {
         (Some(finding), Some(answer)) => {
             text.push_str(&format!("\nNothing is dispatched here: {finding}.\n\n"));
             text.push_str(&consequences(answer));
-            text.push_str("\nGo on with: symphony restore accept --reason '…' --yes\n");
+            text.push_str(&format!(
+                "\nGo on with: {}\n",
+                symphony("restore accept --reason WHY --yes")
+            ));
         }
         (Some(finding), None) => {
             text.push_str(&format!("\nNothing is dispatched here: {finding}.\n"));
@@ -104,19 +108,26 @@ fn consequences(answer: &AcceptAnswer) -> String {
 }
 
 async fn accept(global: &Global, options: &AcceptServer) -> Result<ExitCode, Failure> {
-    let act = acts::act_of(&options.act, options.approver.as_ref())?;
+    let act = acts::approved_act(&options.act)?;
     acts::as_operator(global, async |operator| {
-        let answer = operator
-            .accept_server(&act, options.lost_since, options.ask_first_for)
-            .await
-            .map_err(|error| {
-                acts::in_options(error).reworded(&[
+        let wished = options.act.request_approval;
+        let call = ActCall::accept_server(options.lost_since, options.ask_first_for);
+        let doing = operator.accept_server(&act, options.lost_since, options.ask_first_for);
+        let answer = match approval::act_or_ask(&operator, wished, &act, &call, doing).await {
+            Ok(Acted::Done(answer)) => answer,
+            Ok(Acted::Asked(request)) => {
+                return approval::tell_asked(global, &ACCEPT, "this server", &[request]);
+            }
+            Err(error) => {
+                return Err(acts::in_options(error).reworded(&[
                     ("p_lost_since", "--lost-since"),
                     ("p_ask_first_seconds", "--ask-first-for"),
-                ])
-            })?;
+                ]));
+            }
+        };
         let becomes = format!("{}\n{}", answer.finding, consequences(&answer).trim_end());
-        acts::tell(global, &ACCEPT, answer.dry_run, &answer, "this server", &becomes)
+        let ends = approval::ending(&operator, "payments", &act, wished).await?;
+        acts::tell(global, &ACCEPT, ends, &answer, "this server", &becomes)
     })
     .await
 }

@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use sqlx::postgres::PgConnectOptions;
+use symphony::db::Database;
 
+use super::database::StopSignals;
 use crate::api::Api;
 use crate::cli::{Global, Run};
 use crate::config::Config;
@@ -27,20 +29,14 @@ pub(super) async fn run(global: &Global, options: &Run) -> Result<ExitCode, Fail
         let database = server.worker_database(&config.database).await?;
         let listen = listen_options(&config, &server)?;
         let (lanes, rails) = (plan.lanes(), plan.rail_names().join(","));
-        // Before the first claim: a port that is taken must not cost anybody a lease.
-        let api = match config.api.listen.as_str() {
-            "off" => None,
-            listen => {
-                let (metrics, bounds) = (plan.metrics(), config.http_server);
-                Some(Api::start(listen, database.clone(), metrics, bounds).await?)
-            }
-        };
-        let workers = plan.start(&config, &database, listen, points).await?;
+        let api = start_api(&config, &plan, &database).await?;
+        let mut signals = StopSignals::new()?;
+        let mut workers = Box::pin(plan.start(&config, &database, listen, points)).await?;
         tracing::info!(
             worker_id = workers.ids(),
             lanes,
             rails,
-            database = output::asked().map(output::Asked::text),
+            database = output::asked().map(output::AskedDatabase::text),
             address = api.as_ref().map(|api| api.address().to_string()),
             version = env!("CARGO_PKG_VERSION"),
             "working"
@@ -52,19 +48,28 @@ pub(super) async fn run(global: &Global, options: &Run) -> Result<ExitCode, Fail
             tracing::info!(%address, "mail is taken");
         }
         let broken = tokio::select! {
-            result = super::database::wait_for_signal() => {
-                result?;
-                None
-            }
+            () = signals.received() => None,
             () = end_of_input(), if options.until_input_ends => None,
             why = workers.broken() => Some(broken(why)),
         };
-        let stopped = stop(workers, api).await;
+        let stopped = stop(workers, api, &mut signals).await;
         broken.map_or(stopped, Err)
     }
     .await;
     server.close().await?;
     result
+}
+
+/// The API, unless it is off. Before the first claim: a port that is taken must not cost anybody a lease.
+pub(super) async fn start_api(
+    config: &Config,
+    plan: &Plan,
+    database: &Database,
+) -> Result<Option<Api>, Failure> {
+    if config.api.listen == "off" {
+        return Ok(None);
+    }
+    Ok(Some(Api::start(&config.api, database.clone(), plan.metrics(), config.http_server).await?))
 }
 
 /// A worker that is half dead ends as a whole, so that whoever watches over it starts another.
@@ -85,14 +90,17 @@ async fn end_of_input() {
 }
 
 /// Stop gracefully; a second signal stops at once.
-pub(super) async fn stop(workers: Workers, api: Option<Api>) -> Result<ExitCode, Failure> {
+pub(super) async fn stop(
+    workers: Workers,
+    api: Option<Api>,
+    signals: &mut StopSignals,
+) -> Result<ExitCode, Failure> {
     tracing::info!(
         "stopping: nothing more is claimed, what is in flight may end; a second signal stops at once"
     );
     let held = tokio::select! {
         held = workers.stop() => held,
-        result = super::database::wait_for_signal() => {
-            result?;
+        () = signals.received() => {
             return Err(Failure::new("stopped at once: what was held comes back when its leases expire"));
         }
     };

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::json;
-use symphony_connect::sandbox::{Plan, Sandbox, Secret, Settings};
+use symphony_lab::sandbox::{Plan, Sandbox, Secret, Settings};
 
-use super::database::wait_for_signal;
+use super::database::StopSignals;
 use crate::cli::{Global, Sandbox as Options};
 use crate::output::{self, Failure};
 
@@ -19,6 +19,7 @@ pub(super) async fn run(global: &Global, options: &Options) -> Result<ExitCode, 
             sandbox.torn_bytes()
         ));
     }
+    let mut signals = StopSignals::new()?;
     if global.json {
         output::json_line(&json!({ "address": format!("http://{address}"), "record": record }))?;
     } else {
@@ -27,7 +28,7 @@ pub(super) async fn run(global: &Global, options: &Options) -> Result<ExitCode, 
             record.display()
         ))?;
     }
-    wait_for_signal().await?;
+    signals.received().await;
     let summary = sandbox.stop().await.map_err(failure)?;
     if global.json {
         output::json_line(&json!(summary))?;
@@ -69,6 +70,6 @@ fn new_record() -> PathBuf {
 }
 
 #[allow(clippy::needless_pass_by_value)] // for map_err
-fn failure(error: symphony_connect::sandbox::SandboxError) -> Failure {
+fn failure(error: symphony_lab::sandbox::SandboxError) -> Failure {
     Failure::new(error.to_string())
 }

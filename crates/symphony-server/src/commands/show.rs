@@ -1,8 +1,8 @@
 //! `symphony show`: the life of one payment, event or execution, outcome by outcome, and what it waits for.
 
-mod event;
-mod execution;
-mod payment;
+pub(crate) mod event;
+pub(crate) mod execution;
+pub(crate) mod payment;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -33,12 +33,13 @@ async fn show(global: &Global, id: &str, database: &Database) -> Result<ExitCode
     let auditor = database.auditor();
     let mut lives = Vec::new();
     for item in auditor.find(id).await? {
-        lives.extend(auditor.life(item).await?.map(|life| Life::Payment(Box::new(life))));
+        lives.extend(auditor.life(item).await?.map(|life| ItemHistory::Payment(Box::new(life))));
     }
     if let Ok(uuid) = id.parse::<Uuid>() {
-        lives.extend(auditor.event_life(uuid).await?.map(|life| Life::Event(Box::new(life))));
+        lives
+            .extend(auditor.event_life(uuid).await?.map(|life| ItemHistory::Event(Box::new(life))));
         let execution = execution::read(&auditor, uuid).await?;
-        lives.extend(execution.map(|life| Life::Execution(Box::new(life))));
+        lives.extend(execution.map(|life| ItemHistory::Execution(Box::new(life))));
     }
     if lives.is_empty() {
         return Err(Failure::new(format!(
@@ -50,9 +51,9 @@ async fn show(global: &Global, id: &str, database: &Database) -> Result<ExitCode
     } else {
         for life in &lives {
             output::print(&match life {
-                Life::Payment(life) => render(life),
-                Life::Event(life) => event::render(life),
-                Life::Execution(life) => execution::render(life),
+                ItemHistory::Payment(life) => render(life),
+                ItemHistory::Event(life) => event::render(life),
+                ItemHistory::Execution(life) => execution::render(life),
             })?;
         }
     }
@@ -62,18 +63,31 @@ async fn show(global: &Global, id: &str, database: &Database) -> Result<ExitCode
 /// An id names one of them; should it name several, all are shown.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Life {
+enum ItemHistory {
     Payment(Box<ItemLife>),
     Event(Box<EventLife>),
     Execution(Box<ExecutionLife>),
 }
 
-/// What happened, and when.
-type Story = Vec<(DateTime<Utc>, String)>;
+/// Something that happened: when, what in a word, and the rest of the sentence.
+#[derive(Debug)]
+pub(crate) struct Happened {
+    pub(crate) at: DateTime<Utc>,
+    pub(crate) what: String,
+    pub(crate) rest: String,
+}
+
+/// Everything that happened.
+pub(crate) type Timeline = Vec<Happened>;
+
+/// What every life begins with.
+fn enqueued(at: DateTime<Utc>) -> Happened {
+    Happened { at, what: "ENQUEUED".to_owned(), rest: String::new() }
+}
 
 /// One line of the narrative, with what its details say.
-fn told(event: &EventRow) -> String {
-    let mut told = event.event_type.clone();
+fn told(event: &EventRow) -> Happened {
+    let mut told = String::new();
     let details: Value = serde_json::from_str(event.details.0.get()).unwrap_or_default();
     for (detail, word) in [
         ("state", ""),
@@ -82,6 +96,7 @@ fn told(event: &EventRow) -> String {
         ("replay_id", "as "),
         ("incident_no", "incident "),
         ("expired_worker", "of "),
+        ("request_no", "request "),
         ("rail_reference", "reference "),
         ("bus_reference", "reference "),
         ("rail_code", "rail code "),
@@ -92,7 +107,7 @@ fn told(event: &EventRow) -> String {
             Some(Value::Number(number)) => number.to_string(),
             _ => continue,
         };
-        let separator = if told.len() == event.event_type.len() { " " } else { ", " };
+        let separator = if told.is_empty() { " " } else { ", " };
         let _infallible = write!(told, "{separator}{word}{value}");
     }
     for (detail, words) in [
@@ -109,17 +124,56 @@ fn told(event: &EventRow) -> String {
     if let Some(who) = event.actor.as_ref().or(event.worker_id.as_ref()) {
         let _infallible = write!(told, ", by {}", output::plain(who));
     }
+    if event.event_type.starts_with("APPROVAL_") {
+        let _infallible = write!(told, ", from login {}", output::plain(&event.session_role));
+    }
     if let Some(approver) = &event.approver {
         let _infallible = write!(told, ", approved by {}", output::plain(approver));
     }
-    told
+    Happened { at: event.created_at, what: event.event_type.clone(), rest: told }
 }
 
-fn in_order(mut story: Story) -> String {
-    story.sort_by_key(|(at, _)| *at);
+/// One attempt, as every lane tells it.
+struct Outcome<'a> {
+    attempt_no: i32,
+    state: String,
+    unknown: bool,
+    /// What is known of it, by name.
+    facts: &'a [(&'a str, &'a Option<String>)],
+    message: Option<&'a str>,
+    worker_id: &'a str,
+}
+
+impl Outcome<'_> {
+    fn tell(&self, at: DateTime<Utc>) -> Happened {
+        let mut told = String::new();
+        if self.unknown {
+            told.push_str(" (outcome unknown)");
+        }
+        for (name, value) in self.facts {
+            if let Some(value) = value {
+                let _infallible = write!(told, ", {name} {}", output::plain(value));
+            }
+        }
+        if let Some(message) = self.message {
+            let _infallible = write!(told, " ({})", output::plain(message));
+        }
+        let _infallible = write!(told, ", by {}", output::plain(self.worker_id));
+        let what = format!("attempt {}: {}", self.attempt_no, self.state);
+        Happened { at, what, rest: told }
+    }
+}
+
+fn in_order(mut timeline: Timeline) -> Timeline {
+    timeline.sort_by_key(|happened| happened.at);
+    timeline
+}
+
+/// A line each.
+fn lines(timeline: &[Happened]) -> String {
     let mut text = String::new();
-    for (at, told) in story {
-        let _infallible = writeln!(text, "  {}  {told}", moment(at));
+    for Happened { at, what, rest } in timeline {
+        let _infallible = writeln!(text, "  {}  {what}{rest}", moment(*at));
     }
     text
 }

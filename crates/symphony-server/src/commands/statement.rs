@@ -3,8 +3,8 @@
 //! A dry run says what each line would do. A line that contradicts the ledger stops everything, unless it is told to be left out:
 //! the statement may be another bank's, or money moved that the ledger calls FAILED.
 
+mod compare;
 mod csv;
-mod judge;
 
 use std::collections::HashMap;
 use std::io::Read as _;
@@ -12,28 +12,24 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde::Serialize;
-use symphony::db::{Operator, StatedItem};
+use symphony::db::{ActCall, ApprovalRequest, Operator, StatedItem};
 use symphony::domain::{Act, OutboxId, Resolution};
 use uuid::Uuid;
 
-use super::acts::{self, REPEAT};
+use super::{acts, approval};
+use crate::bounds::{EXIT_ASKED, STATEMENT_BYTES_MAX, STATEMENT_KEYS_MAX};
 use crate::cli::{Global, Resolve};
 use crate::output::{self, Failure};
-use judge::{Entry, Finding, judge};
-
-/// A statement is read whole.
-const BYTES_MAX: u64 = 64 << 20;
-/// Keys looked up at once.
-const KEYS_MAX: usize = 10_000;
+use compare::{Entry, Finding, compare};
 
 /// A line with what it would do, or did.
 #[derive(Serialize)]
-struct Judged {
+struct Comparison {
     line: usize,
     key: String,
     item: Option<OutboxId>,
     instruction: Option<String>,
-    /// `settles`, `agrees`, `waits`, `unknown`, `contradicts`, `unreadable`, `done` or `refused`.
+    /// `settles`, `agrees`, `waits`, `unknown`, `contradicts`, `unreadable`, `done`, `asked` or `refused`.
     result: &'static str,
     what: String,
     #[serde(skip)]
@@ -41,11 +37,13 @@ struct Judged {
 }
 
 #[derive(Serialize)]
-struct Told {
+struct Report {
     act: &'static str,
     dry_run: bool,
     counts: HashMap<&'static str, usize>,
-    lines: Vec<Judged>,
+    /// The requests for approval.
+    approvals: Vec<i64>,
+    lines: Vec<Comparison>,
 }
 
 pub(super) async fn run(
@@ -53,24 +51,34 @@ pub(super) async fn run(
     options: &Resolve,
     file: &Path,
 ) -> Result<ExitCode, Failure> {
-    let act = acts::act_of(&options.act, options.approver.as_ref())?;
+    let act = acts::approved_act(&options.act)?;
     let entries = csv::entries(&read(file)?).map_err(Failure::new)?;
     acts::as_operator(global, async |operator| {
         let mut lines = look(&operator, &entries).await?;
         let stops =
             lines.iter().filter(|line| matches!(line.result, "contradicts" | "unreadable")).count();
         let stopped = stops > 0 && !options.skip_contradictions;
-        if !act.dry_run && !stopped {
+        let wished = options.act.request_approval;
+        let asks = wished || approval::is_required(&operator.reader(), "payments").await?;
+        let mut requests = Vec::new();
+        if !act.dry_run && !stopped && asks {
+            requests = ask(&operator, &mut lines, &act, file).await?;
+        } else if !act.dry_run && !stopped {
             settle(&operator, &mut lines, &act, file).await;
         }
         let refused = lines.iter().any(|line| line.result == "refused");
-        tell(global, &act, stopped, lines)?;
+        let ends = approval::ending(&operator, "payments", &act, wished).await?;
+        tell(global, &act, stopped, lines, ends, &requests)?;
         if !act.dry_run && stopped {
             return Err(Failure::new(format!(
                 "nothing was changed: {stops} lines contradict the ledger or cannot be read; look into them, then leave them out with --skip-contradictions"
             )));
         }
-        Ok(if refused || stops > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        Ok(match (refused || stops > 0, requests.is_empty()) {
+            (true, _) => ExitCode::FAILURE,
+            (false, false) => ExitCode::from(EXIT_ASKED),
+            (false, true) => ExitCode::SUCCESS,
+        })
     })
     .await
 }
@@ -80,28 +88,31 @@ fn read(file: &Path) -> Result<String, Failure> {
     let refused = |error: std::io::Error| Failure::new(format!("{name}: {error}"));
     let mut text = String::new();
     let read = if file.as_os_str() == "-" {
-        std::io::stdin().lock().take(BYTES_MAX + 1).read_to_string(&mut text)
+        std::io::stdin().lock().take(STATEMENT_BYTES_MAX + 1).read_to_string(&mut text)
     } else {
-        std::fs::File::open(file).map_err(refused)?.take(BYTES_MAX + 1).read_to_string(&mut text)
+        std::fs::File::open(file)
+            .map_err(refused)?
+            .take(STATEMENT_BYTES_MAX + 1)
+            .read_to_string(&mut text)
     };
     let bytes = read.map_err(refused)?;
-    if u64::try_from(bytes).unwrap_or(u64::MAX) > BYTES_MAX {
+    if u64::try_from(bytes).unwrap_or(u64::MAX) > STATEMENT_BYTES_MAX {
         return Err(Failure::new(format!("{name} is larger than 64 MiB: settle it in parts")));
     }
     Ok(text)
 }
 
 /// What every line would do.
-async fn look(operator: &Operator, entries: &[Entry]) -> Result<Vec<Judged>, Failure> {
+async fn look(operator: &Operator, entries: &[Entry]) -> Result<Vec<Comparison>, Failure> {
     let mut keys: Vec<Uuid> = entries.iter().filter_map(|entry| entry.key.parse().ok()).collect();
     keys.sort_unstable();
     keys.dedup();
     let mut known: HashMap<Uuid, StatedItem> = HashMap::new();
-    for keys in keys.chunks(KEYS_MAX) {
+    for keys in keys.chunks(STATEMENT_KEYS_MAX) {
         let found = operator.reader().stated(keys).await?;
         known.extend(found.into_iter().map(|item| (item.rail_key, item)));
     }
-    let findings = judge(entries, &known);
+    let findings = compare(entries, &known);
     let lines = entries.iter().zip(findings).map(|(entry, finding)| {
         let item = entry.key.parse().ok().and_then(|key: Uuid| known.get(&key));
         let (result, what, resolution) = match finding {
@@ -112,7 +123,7 @@ async fn look(operator: &Operator, entries: &[Entry]) -> Result<Vec<Judged>, Fai
             Finding::Contradicts(why) => ("contradicts", why, None),
             Finding::Unreadable(why) => ("unreadable", why, None),
         };
-        Judged {
+        Comparison {
             line: entry.line,
             key: entry.key.clone(),
             item: item.map(|item| item.outbox_id),
@@ -136,7 +147,7 @@ fn in_words(resolution: &Resolution) -> String {
 }
 
 /// One line after the other, each in a transaction of its own: what is done can be repeated, and then agrees.
-async fn settle(operator: &Operator, lines: &mut [Judged], act: &Act, file: &Path) {
+async fn settle(operator: &Operator, lines: &mut [Comparison], act: &Act, file: &Path) {
     let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     for line in lines {
         let (Some(resolution), Some(item)) = (line.resolution.take(), line.item) else { continue };
@@ -160,29 +171,67 @@ async fn settle(operator: &Operator, lines: &mut [Judged], act: &Act, file: &Pat
     }
 }
 
+/// Ask a second person to settle what the statement settles.
+async fn ask(
+    operator: &Operator,
+    lines: &mut [Comparison],
+    act: &Act,
+    file: &Path,
+) -> Result<Vec<ApprovalRequest>, Failure> {
+    let act = Act {
+        reason: format!("{} (statement {})", act.reason, file.display()),
+        // As in settle.
+        despite_unknown: true,
+        ..act.clone()
+    };
+    let mut calls = Vec::new();
+    for line in lines {
+        if let (Some(resolution), Some(item)) = (&line.resolution, line.item) {
+            calls.push(ActCall::resolve(item, resolution, &act));
+            line.result = "asked";
+        }
+    }
+    approval::ask_for_all(operator, &calls, &act).await.map_err(acts::in_options)
+}
+
 /// In the order a person must look at them.
-const RESULTS: [(&str, &str); 8] = [
+const RESULTS: [(&str, &str); 9] = [
     ("contradicts", "contradict the ledger"),
     ("unreadable", "cannot be read"),
     ("refused", "were refused"),
     ("done", "settled"),
+    ("asked", "wait for a second person"),
     ("settles", "would settle"),
     ("waits", "are not parked: the machine has them still"),
     ("agrees", "agree with the ledger already"),
     ("unknown", "are no payments of this installation"),
 ];
 
-fn tell(global: &Global, act: &Act, stopped: bool, lines: Vec<Judged>) -> Result<(), Failure> {
+fn tell(
+    global: &Global,
+    act: &Act,
+    stopped: bool,
+    lines: Vec<Comparison>,
+    ends: &str,
+    requests: &[ApprovalRequest],
+) -> Result<(), Failure> {
     let mut counts = HashMap::new();
     for line in &lines {
         *counts.entry(line.result).or_insert(0_usize) += 1;
     }
     if global.json {
-        return output::json(&Told { act: "resolve", dry_run: act.dry_run, counts, lines });
+        let approvals = requests.iter().filter_map(|request| request.request_no).collect();
+        return output::json(&Report {
+            act: "resolve",
+            dry_run: act.dry_run,
+            counts,
+            approvals,
+            lines,
+        });
     }
     let mut text = String::new();
     // What agrees, and what is not ours, is only counted: a statement has thousands of those.
-    let mut shown: Vec<&Judged> =
+    let mut shown: Vec<&Comparison> =
         lines.iter().filter(|line| !matches!(line.result, "agrees" | "unknown")).collect();
     shown.sort_by_key(|line| {
         (RESULTS.iter().position(|(result, _)| *result == line.result), line.line)
@@ -212,11 +261,12 @@ fn tell(global: &Global, act: &Act, stopped: bool, lines: Vec<Judged>) -> Result
         .filter_map(|(result, words)| Some(format!("{} {words}", counts.get(result)?)))
         .collect();
     text.push_str(&format!("{} lines: {}\n", lines.len(), told.join(", ")));
-    if act.dry_run {
-        text.push_str(REPEAT);
-        if stopped {
-            text.push_str("  with contradictions or unreadable lines it would do nothing, unless --skip-contradictions leaves them out\n");
-        }
+    text.push_str(ends);
+    if !requests.is_empty() {
+        text.push_str(&approval::to_approve(requests));
+    }
+    if act.dry_run && stopped {
+        text.push_str("  with contradictions or unreadable lines it would do nothing, unless --skip-contradictions leaves them out\n");
     }
     output::print(&text)
 }

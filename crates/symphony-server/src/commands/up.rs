@@ -9,23 +9,29 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::json;
-use symphony_connect::buses::receiver::{Receiver, ReceiverSettings};
+use sha2::{Digest as _, Sha256};
+use symphony::db::{CreatedToken, DbError, NewToken, TokenAdmin};
+use symphony::domain::Act;
 use symphony_connect::buses::webhook_signature;
-use symphony_connect::sandbox::{self, Sandbox};
+use symphony_lab::mail_catcher::{CaughtMail, MailCatcher};
+use symphony_lab::receiver::{Receiver, ReceiverSettings};
+use symphony_lab::sandbox::{self, Sandbox};
+use uuid::Uuid;
 
-use super::alone::Alone;
-use super::database::wait_for_signal;
-use super::mail_catcher::{CaughtMail, MailCatcher};
-use super::run::{listen_options, stop};
-use crate::api::Api;
+use super::acts;
+use super::database::StopSignals;
+use super::exclusive_lock::ExclusiveLock;
+use super::run::{listen_options, start_api, stop};
+use crate::api::{Api, new_secret};
+use crate::bounds::UP_TOKEN_SECONDS;
 use crate::cli::{Global, Up};
 use crate::config::{BusSection, Config, LogLevel, RailSection};
 use crate::http_server::raise_open_files_limit;
 use crate::output::{self, Failure};
-use crate::private_postgres;
 use crate::server::Server;
 use crate::worker::Plan;
 use crate::{kill_points, telemetry};
+use symphony_lab::private_postgres;
 
 /// The rail that is served without being configured.
 const SANDBOX_RAIL: &str = "sandbox";
@@ -46,10 +52,10 @@ pub(super) async fn run(global: &Global, options: &Up) -> Result<ExitCode, Failu
     raise_open_files_limit();
     let points = kill_points::from_environment()?;
     let server = Server::open_or_private(global).await?;
-    let result = async {
+    let result = Box::pin(async {
         let folder = data_folder(global, &server)?;
         // Held until the end.
-        let _alone = Alone::on(&folder, "up.lock", "symphony is up")?;
+        let _alone = ExclusiveLock::acquire(&folder, "up.lock", "symphony is up")?;
         let database = server.worker_database(&config.database).await?;
         // A rail of that name in the configuration is what its owner means by it.
         let sandbox = if config.rails.contains_key(SANDBOX_RAIL) {
@@ -73,19 +79,15 @@ pub(super) async fn run(global: &Global, options: &Up) -> Result<ExitCode, Failu
         let plan = Plan::new(&config, &[], &[])?;
         let names = plan.rail_names();
         let listen = listen_options(&config, &server)?;
-        // Before the worker: a port that is taken must not cost anybody a lease.
-        let api = match config.api.listen.as_str() {
-            "off" => None,
-            listen => {
-                let (metrics, bounds) = (plan.metrics(), config.http_server);
-                Some(Api::start(listen, database.clone(), metrics, bounds).await?)
-            }
-        };
-        let workers = plan.start(&config, &database, listen, points).await?;
-        let scene = Scene {
+        let api = start_api(&config, &plan, &database).await?;
+        let sign_in = SignIn::ready(&server, api.as_ref()).await?;
+        let mut signals = StopSignals::new()?;
+        let mut workers = Box::pin(plan.start(&config, &database, listen, points)).await?;
+        let scene = RunningServices {
             global,
             server: &server,
             api: api.as_ref(),
+            sign_in: sign_in.as_ref().map(|sign_in| sign_in.link.as_str()),
             sandbox: sandbox.as_ref(),
             receiver: receiver.as_ref().map(|(receiver, _)| receiver),
             apps: workers.apps_address(),
@@ -95,13 +97,13 @@ pub(super) async fn run(global: &Global, options: &Up) -> Result<ExitCode, Failu
         };
         scene.announce()?;
         let broken = tokio::select! {
-            result = wait_for_signal() => {
-                result?;
-                None
-            }
+            () = signals.received() => None,
             why = workers.broken() => Some(super::run::broken(why)),
         };
-        let stopped = stop(workers, api).await;
+        let stopped = stop(workers, api, &mut signals).await;
+        if let Some(sign_in) = sign_in {
+            sign_in.end().await;
+        }
         let stopped = broken.map_or(stopped, Err);
         if let Some((receiver, _)) = receiver {
             receiver.stop().await;
@@ -120,10 +122,53 @@ pub(super) async fn run(global: &Global, options: &Up) -> Result<ExitCode, Failu
             })?;
         }
         stopped
-    }
+    })
     .await;
     server.close().await?;
     result
+}
+
+/// A sign-in to the console that is ready when everything is up: the token behind it ends with this process.
+struct SignIn {
+    link: String,
+    token_id: Uuid,
+    admin: TokenAdmin,
+    person: String,
+}
+
+impl SignIn {
+    /// None where the console is off, or where this login may hand out no tokens.
+    async fn ready(server: &Server, api: Option<&Api>) -> Result<Option<Self>, Failure> {
+        let Some(api) = api else { return Ok(None) };
+        let admin = server.database(1).await?.token_admin();
+        let (secret, person) = (new_secret()?, acts::actor_or_account(None));
+        let scopes = ["operate", "approve", "audit"].map(str::to_owned);
+        let hash = Sha256::digest(secret.as_bytes());
+        let token = NewToken {
+            name: "the console of symphony up",
+            person: &person,
+            scopes: &scopes,
+            hash: hash.as_slice(),
+            actor: &person,
+            expires_in_seconds: UP_TOKEN_SECONDS,
+        };
+        match admin.create(token).await {
+            Ok(CreatedToken { token_id, .. }) => {
+                let link = api.sign_in_link(&secret)?;
+                Ok(Some(Self { link, token_id, admin, person }))
+            }
+            Err(DbError::MissingRole { .. } | DbError::MissingPrivilege { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn end(self) {
+        let reason = "symphony up has stopped".to_owned();
+        let act = Act { actor: self.person, reason, dry_run: false, despite_unknown: false };
+        if self.admin.revoke(self.token_id, &act).await.is_err() {
+            tracing::debug!("the console's token could not be revoked: it expires by itself");
+        }
+    }
 }
 
 /// A receiver of webhooks with a secret of its own.
@@ -194,10 +239,11 @@ async fn start_sandbox(listen: &str, folder: &Path) -> Result<Option<Sandbox>, F
 }
 
 /// What is up, for people and for scripts.
-struct Scene<'a> {
+struct RunningServices<'a> {
     global: &'a Global,
     server: &'a Server,
     api: Option<&'a Api>,
+    sign_in: Option<&'a str>,
     sandbox: Option<&'a Sandbox>,
     receiver: Option<&'a Receiver>,
     apps: Option<SocketAddr>,
@@ -206,12 +252,13 @@ struct Scene<'a> {
     folder: &'a Path,
 }
 
-impl Scene<'_> {
+impl RunningServices<'_> {
     fn announce(&self) -> Result<(), Failure> {
         if self.global.json {
             let document = json!({
                 "database": self.server.asked().document(),
                 "api": self.api.map(|api| format!("http://{}", api.address())),
+                "console": self.sign_in.map(str::to_owned).or_else(|| self.api.map(Api::console)),
                 "sandbox": self.sandbox.map(|sandbox| format!("http://{}", sandbox.address())),
                 "record": self.sandbox.map(Sandbox::record_path),
                 "receiver": self.receiver.map(Receiver::url),
@@ -228,89 +275,104 @@ impl Scene<'_> {
 
     fn text(&self) -> String {
         let symphony = self.command();
-        let mut text = String::from("Symphony is up. In another shell:\n\n");
+        // The address first: it is what a newcomer opens, and the lines below are many.
+        let (address, first) = match (self.sign_in, self.api) {
+            (Some(link), _) => {
+                (link.to_owned(), "That address is its console: it signs you in, once.\n")
+            }
+            (None, Some(api)) => (api.console(), "That address is its console.\n"),
+            (None, None) => (String::new(), ""),
+        };
+        let mut text = format!("{address}\n\nSymphony is up. {first}In another shell:\n\n");
+        let mut copy = |command: &str| text.push_str(&output::copyable("  ", command));
         if let Some(rail) =
             self.rails.iter().find(|rail| *rail == SANDBOX_RAIL).or(self.rails.first())
         {
-            text.push_str(&format!(
-                "  {symphony} enqueue payment --instruction inv-1 --participant acme --key 1 --rail {rail} \\\n      \
-                 --payload '{{\"amount\": {{\"value\": \"10.00\", \"currency\": \"EUR\"}}}}'\n"
+            copy(&format!(
+                "{symphony} enqueue payment --instruction inv-1 --participant acme --key 1 --rail {rail} \
+                 --payload '{{\"amount\": {{\"value\": \"10.00\", \"currency\": \"EUR\"}}}}'"
             ));
         }
-        text.push_str(&format!(
-            "  {symphony} enqueue event --event '{{\"envelope\": {{\"v\": 1, \"eventId\": \"{}\", \"occurredAt\": \"{}\",\n      \
-             \"tenantId\": \"acme\", \"type\": \"events.invoices.paid\"}}, \"key\": {{\"invoice\": \"inv-1\"}}, \"payload\": {{}}}}'\n",
+        // Lines may be broken inside JSON.
+        copy(&format!(
+            "{symphony} enqueue event --event '{{\"envelope\": {{\"v\": 1,\n        \
+             \"eventId\": \"{}\",\n        \
+             \"occurredAt\": \"{}\",\n        \
+             \"tenantId\": \"acme\", \"type\": \"events.invoices.paid\"}},\n        \
+             \"key\": {{\"invoice\": \"inv-1\"}}, \"payload\": {{}}}}'",
             uuid::Uuid::new_v4(),
             chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
         ));
         if let Some(apps) = self.apps {
-            text.push_str(&format!(
-                "  {symphony} app push examples/apps/orders\n  \
-                 curl -i http://{apps}/apps/orders/orders -H 'content-type: application/json' \\\n      \
-                 -d '{{\"id\": \"o-1\", \"email\": \"ann@example.com\", \"item\": \"tea\"}}'\n  \
-                 {symphony} app executions    # and `app tree ID`: what fired what\n"
+            copy(&format!("{symphony} app push examples/apps/orders"));
+            copy(&format!(
+                "curl -i http://{apps}/apps/orders/orders -H 'content-type: application/json' \
+                 -d '{{\"id\": \"o-1\", \"email\": \"ann@example.com\", \"item\": \"tea\"}}'"
             ));
+            copy(&format!("{symphony} app executions"));
         }
-        text.push_str(&format!(
-            "  {symphony} show inv-1\n  {symphony} status --watch\n  {symphony} dlq list\n\n"
-        ));
-        let mut line = |name: &str, value: String| text.push_str(&format!("{name:<10}{value}\n"));
-        line("rails", self.rails.join(", "));
+        for command in ["show inv-1", "status --watch", "dlq list"] {
+            copy(&format!("{symphony} {command}"));
+        }
+        text.push('\n');
+        let lead = |name: &str| format!("{name:<10}");
+        let mut line =
+            |name: &str, value: &str| text.push_str(&output::hanging(&lead(name), value));
+        line("rails", &self.rails.join(", "));
         if let Some(api) = self.api {
-            line("metrics", format!("http://{}/metrics, /healthz, /readyz", api.address()));
+            line("console", &format!("{}, with a token of `symphony token create`", api.console()));
+            line("metrics", &format!("http://{}/metrics, /healthz, /readyz", api.address()));
         }
         if let Some(sandbox) = self.sandbox {
-            let address = sandbox.address();
-            line(
-                "sandbox",
-                format!("http://{address}, its record in {}", sandbox.record_path().display()),
-            );
-            line(
-                "",
-                format!(
-                    "make it fail: curl -X PUT http://{address}/faults -d '{{\"per_mille\": {{\"reset_after\": 300}}}}'"
-                ),
-            );
+            let record = sandbox.record_path().display();
+            line("sandbox", &format!("http://{}, its record in {record}", sandbox.address()));
         }
         match self.receiver {
-            Some(receiver) => line(
-                "events",
-                format!("signed webhooks to {}, a receiver in this process", receiver.url()),
-            ),
-            None => line("events", "as the routes in the configuration say".to_owned()),
+            Some(receiver) => {
+                line("events", &format!("webhooks to {}, a receiver of ours", receiver.url()));
+            }
+            None => line("events", "as the routes in the configuration say"),
         }
         if let Some(apps) = self.apps {
-            line("apps", format!("http://{apps}/apps/NAME/…, /executions/ID"));
+            line("apps", &format!("http://{apps}/apps/NAME/…, /executions/ID"));
         }
-        match self.mail {
-            Some(_) => line(
-                "mail",
-                "of apps is caught and not sent on: its subjects appear below".to_owned(),
-            ),
-            None => line("mail", "of apps goes out as the configuration says".to_owned()),
-        }
+        line(
+            "mail",
+            match self.mail {
+                Some(_) => "of apps is caught and not sent on: its subjects appear below",
+                None => "of apps goes out as the configuration says",
+            },
+        );
         match self.server.private() {
             Some(private) => {
+                let folder = private.data_folder().display();
                 line(
                     "database",
-                    format!(
-                        "PostgreSQL {}, data in {}",
-                        private.server_version(),
-                        private.data_folder().display()
-                    ),
-                );
-                line(
-                    "",
-                    format!(
-                        "PGPASSWORD=$(cat {}) psql -h 127.0.0.1 -p {} -U postgres symphony",
-                        private.data_folder().join("password").display(),
-                        private.port()
-                    ),
+                    &format!("PostgreSQL {}, data in {folder}", private.server_version()),
                 );
             }
-            None => {
-                line("database", format!("yours: {}", self.server.asked().text()));
-            }
+            None => line("database", &format!("yours: {}", self.server.asked().text())),
+        }
+        if let Some(sandbox) = self.sandbox {
+            text.push_str("\nTo make the sandbox fail:\n\n");
+            text.push_str(&output::copyable(
+                "  ",
+                &format!(
+                    "curl -X PUT http://{}/faults -d '{{\"per_mille\": {{\"reset_after\": 300}}}}'",
+                    sandbox.address()
+                ),
+            ));
+        }
+        if let Some(private) = self.server.private() {
+            text.push_str("\nTo look into the database:\n\n");
+            text.push_str(&output::copyable(
+                "  ",
+                &format!(
+                    "PGPASSWORD=$(cat {}) psql -h 127.0.0.1 -p {} -U postgres symphony",
+                    private.data_folder().join("password").display(),
+                    private.port()
+                ),
+            ));
         }
         text.push_str("\nCtrl-C stops it: what is in flight may end, nothing is lost.\n");
         text

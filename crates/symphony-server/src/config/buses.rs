@@ -4,12 +4,19 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use symphony::engine::gate::BreakerSettings;
+use symphony::engine::BreakerSettings;
+use symphony::event::envelope::{DEFAULT_SOURCE, Envelope, SOURCE_BYTES_MAX};
+use symphony::lanes::events::MessageLook;
 use symphony::lanes::events::bus::Bus;
 use symphony_connect::buses::http::{HttpBus, HttpBusSettings};
 use symphony_connect::buses::nats::{NatsBus, NatsSettings};
 use symphony_connect::buses::setup::{Setup, SetupSettings, set_up_nats};
-#[cfg(feature = "aws")]
+#[cfg(feature = "kafka")]
+use symphony_connect::buses::{
+    kafka::{KafkaBus, KafkaSettings},
+    setup::set_up_kafka,
+};
+#[cfg(feature = "sns")]
 use symphony_connect::buses::{
     setup::set_up_sns,
     sns::{SnsBus, SnsSettings},
@@ -28,6 +35,11 @@ pub struct BusSection {
     /// What `symphony bus setup` creates.
     #[serde(default)]
     setup: SetupSettings,
+    /// How messages look.
+    #[serde(default)]
+    envelope: Envelope,
+    /// The `source` of CloudEvents.
+    cloudevents_source: Option<String>,
     #[serde(default = "defaults::concurrency_max")]
     concurrency_max: usize,
     breaker_failures: Option<u32>,
@@ -42,9 +54,11 @@ pub struct BusSection {
 }
 
 /// The keys of [`BusSection`] itself, to be offered to whoever has mistyped one.
-const KEYS: [&str; 6] = [
+const KEYS: [&str; 8] = [
     "kind",
     "setup",
+    "envelope",
+    "cloudevents_source",
     "concurrency_max",
     "breaker_failures",
     "breaker_open_ms",
@@ -58,6 +72,8 @@ enum Kind {
     Sns,
     /// NATS JetStream streams.
     Nats,
+    /// Kafka topics.
+    Kafka,
     /// Signed webhooks.
     Http,
 }
@@ -86,6 +102,11 @@ impl BusSection {
         Ok(Self { secret: Some(secret), ..section })
     }
 
+    pub(super) fn look(&self) -> MessageLook {
+        let source = self.cloudevents_source.clone().unwrap_or_else(|| DEFAULT_SOURCE.to_owned());
+        MessageLook { envelope: self.envelope, source }
+    }
+
     pub(super) fn concurrency_max(&self) -> usize {
         self.concurrency_max
     }
@@ -105,16 +126,26 @@ impl BusSection {
         if self.concurrency_max == 0 {
             defects.add(&format!("{place}.concurrency_max"), "must be at least 1");
         }
-        for (field, problem) in self.breaker().defects() {
-            defects.add(&format!("{place}.{field}"), problem);
+        if let Some(source) = &self.cloudevents_source
+            && !is_source(source)
+        {
+            let problem = format!(
+                "must be a URI or a path such as \"https://payments.example.com\", at most {SOURCE_BYTES_MAX} bytes"
+            );
+            defects.add(&format!("{place}.cloudevents_source"), problem);
         }
+        defects.note_all(&place, self.breaker().defects());
         defects.note(&place, self.setup.check());
         match self.kind {
-            #[cfg(feature = "aws")]
+            #[cfg(feature = "sns")]
             Kind::Sns => drop(self.settings::<SnsSettings>(name, defects)),
-            #[cfg(not(feature = "aws"))]
-            Kind::Sns => defects.add(&format!("{place}.kind"), WITHOUT_AWS),
+            #[cfg(not(feature = "sns"))]
+            Kind::Sns => defects.add(&format!("{place}.kind"), WITHOUT_SNS),
             Kind::Nats => drop(self.settings::<NatsSettings>(name, defects)),
+            #[cfg(feature = "kafka")]
+            Kind::Kafka => drop(self.settings::<KafkaSettings>(name, defects)),
+            #[cfg(not(feature = "kafka"))]
+            Kind::Kafka => defects.add(&format!("{place}.kind"), WITHOUT_KAFKA),
             Kind::Http => drop(self.settings::<HttpBusSettings>(name, defects)),
         }
     }
@@ -127,26 +158,45 @@ impl BusSection {
     }
 }
 
+/// Nothing that a URI cannot have.
+fn is_source(text: &str) -> bool {
+    (1..=SOURCE_BYTES_MAX).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&b))
+}
+
 /// What a build for the tour says.
-#[cfg(not(feature = "aws"))]
-const WITHOUT_AWS: &str =
+#[cfg(not(feature = "sns"))]
+const WITHOUT_SNS: &str =
     "is sns, and this symphony was built without it: take one that cargo build --release has built";
+
+/// What a build without the feature says.
+#[cfg(not(feature = "kafka"))]
+const WITHOUT_KAFKA: &str = "is kafka, and this symphony was built without the feature kafka: build it with \
+                             cargo build --release --features kafka (docs/BUSES.md says what that needs)";
 
 /// A bus that can be published to. It connects to nothing yet.
 pub fn build_bus(name: &str, section: &BusSection, defects: &mut Defects) -> Option<Arc<dyn Bus>> {
     let place = format!("buses.{name}");
     match section.kind {
-        #[cfg(feature = "aws")]
+        #[cfg(feature = "sns")]
         Kind::Sns => {
             let bus = SnsBus::new(&section.settings::<SnsSettings>(name, defects)?, environment);
             defects.note(&place, bus).map(|bus| Arc::new(bus) as _)
         }
-        #[cfg(not(feature = "aws"))]
+        #[cfg(not(feature = "sns"))]
         Kind::Sns => None,
         Kind::Nats => {
             let bus = NatsBus::new(&section.settings::<NatsSettings>(name, defects)?, environment);
             defects.note(&place, bus).map(|bus| Arc::new(bus) as _)
         }
+        #[cfg(feature = "kafka")]
+        Kind::Kafka => {
+            let bus =
+                KafkaBus::new(&section.settings::<KafkaSettings>(name, defects)?, environment);
+            defects.note(&place, bus).map(|bus| Arc::new(bus) as _)
+        }
+        #[cfg(not(feature = "kafka"))]
+        Kind::Kafka => None,
         Kind::Http => {
             let secret = |name: &str| section.secret.clone().or_else(|| environment(name));
             let bus = HttpBus::new(&section.settings::<HttpBusSettings>(name, defects)?, secret);
@@ -161,14 +211,14 @@ pub async fn set_up_bus(name: &str, section: &BusSection, dry_run: bool) -> Resu
     section.check(name, &mut defects);
     let setup = &section.setup;
     let done = match section.kind {
-        #[cfg(feature = "aws")]
+        #[cfg(feature = "sns")]
         Kind::Sns => match section.settings::<SnsSettings>(name, &mut defects) {
             Some(settings) if defects.is_empty() => {
                 set_up_sns(&settings, setup, environment, dry_run).await
             }
             _ => return Err(Failure::from(defects)),
         },
-        #[cfg(not(feature = "aws"))]
+        #[cfg(not(feature = "sns"))]
         Kind::Sns => return Err(Failure::from(defects)),
         Kind::Nats => match section.settings::<NatsSettings>(name, &mut defects) {
             Some(settings) if defects.is_empty() => {
@@ -176,6 +226,15 @@ pub async fn set_up_bus(name: &str, section: &BusSection, dry_run: bool) -> Resu
             }
             _ => return Err(Failure::from(defects)),
         },
+        #[cfg(feature = "kafka")]
+        Kind::Kafka => match section.settings::<KafkaSettings>(name, &mut defects) {
+            Some(settings) if defects.is_empty() => {
+                set_up_kafka(&settings, setup, environment, dry_run).await
+            }
+            _ => return Err(Failure::from(defects)),
+        },
+        #[cfg(not(feature = "kafka"))]
+        Kind::Kafka => return Err(Failure::from(defects)),
         Kind::Http if !defects.is_empty() => return Err(Failure::from(defects)),
         // Endpoints are other people's: there is nothing to create.
         Kind::Http => Ok(Setup::default()),
@@ -200,6 +259,23 @@ mod tests {
         if defects.is_empty() { Ok(()) } else { Err(Failure::from(defects).to_string()) }
     }
 
+    #[cfg(not(feature = "kafka"))]
+    #[test]
+    fn a_build_without_kafka_says_so_and_names_the_feature() {
+        let said = build("kind = 'kafka'\nbootstrap_servers = '127.0.0.1:9092'").unwrap_err();
+        assert!(said.starts_with("buses.main.kind is kafka") && said.contains("--features kafka"));
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+
+    #[cfg(feature = "kafka")]
+    #[test]
+    fn a_wrong_setting_of_kafka_is_named_with_its_bus() {
+        assert_eq!(build("kind = 'kafka'\nbootstrap_servers = '127.0.0.1:9092'"), Ok(()));
+        assert!(build("kind = 'kafka'").unwrap_err().contains("bootstrap_servers is missing"));
+        let typo = build("kind = 'kafka'\nbootstrap_server = 'a:1'").unwrap_err();
+        assert!(typo.contains("did you mean bootstrap_servers?"), "{typo}");
+    }
+
     #[test]
     fn a_wrong_setting_is_named_with_its_bus() {
         assert_eq!(build("kind = 'sns'\nregion = 'eu-central-1'"), Ok(()));
@@ -209,6 +285,14 @@ mod tests {
             unknown.lines().next(),
             Some("buses.main.regoin is no setting: did you mean region?")
         );
+        assert_eq!(
+            build("kind = 'nats'\nurl = 'nats://127.0.0.1'\nenvelope = 'cloudevents-binary'"),
+            Ok(())
+        );
+        let envelope = build("kind = 'sns'\nenvelope = 'cloudevents'").unwrap_err();
+        assert!(envelope.contains("cloudevents-structured"), "{envelope}");
+        let source = build("kind = 'nats'\nurl = 'nats://127.0.0.1'\ncloudevents_source = 'a b'");
+        assert!(source.unwrap_err().contains("buses.main.cloudevents_source must be a URI"));
         let account = build("kind = 'sns'\nregion = 'eu-central-1'\naccount_id = '7'").unwrap_err();
         assert_eq!(account, "buses.main.account_id must be 12 digits");
         assert!(build("kind = 'nats'").unwrap_err().contains("url is missing"));

@@ -6,10 +6,8 @@ use serde::Deserialize;
 use symphony::consumer::ConsumerSettings;
 
 use super::defects::Defects;
+use crate::bounds::VISIBILITY_SECONDS_MAX;
 use crate::output::Failure;
-
-/// Twelve hours.
-const VISIBILITY_SECONDS_MAX: u64 = 43_200;
 
 /// `[consumer]`.
 #[derive(Debug, Deserialize)]
@@ -44,9 +42,7 @@ impl ConsumerSection {
             shutdown: Duration::from_secs(self.shutdown_seconds),
             inbox_retention_days: self.inbox_retention_days,
         };
-        for (field, problem) in settings.defects() {
-            defects.add(&format!("consumer.{field}"), problem);
-        }
+        defects.note_all("consumer", settings.defects());
         if !(1..=VISIBILITY_SECONDS_MAX).contains(&self.visibility_seconds) {
             let problem =
                 format!("must be 1 to {VISIBILITY_SECONDS_MAX}: SQS hides a message no longer");

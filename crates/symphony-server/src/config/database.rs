@@ -1,16 +1,15 @@
-//! `[database]`: where, and how it is spoken to.
+//! `[database]`: where it is, and how to connect.
 
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use symphony::db::Pooler;
+use symphony::FieldError;
+use symphony::db::{Pooler, Schema};
 
 use super::defects::Defects;
-use crate::private_postgres::Settings;
+use crate::bounds::CONNECTIONS_MAX;
 use crate::server::Server;
-
-/// No server has more to give.
-const CONNECTIONS_MAX: u32 = 10_000;
+use symphony_lab::private_postgres::Settings;
 
 /// `[database]`.
 #[derive(Deserialize)]
@@ -18,6 +17,8 @@ const CONNECTIONS_MAX: u32 = 10_000;
 pub struct DatabaseSection {
     /// The database.
     pub url: Option<String>,
+    /// The schema everything is installed in.
+    schema: String,
     /// A direct connection for LISTEN.
     pub listen_url: Option<String>,
     /// The most connections one process opens, LISTEN not counted.
@@ -37,6 +38,7 @@ impl DatabaseSection {
             let problem = format!("is {}: it must be 1 to {CONNECTIONS_MAX}", self.connections_max);
             defects.add("database.connections_max", problem);
         }
+        defects.note("database", self.schema());
         if let Some(Err(problem)) = self.url.as_deref().map(Server::parse_hosts) {
             defects.add("database.url", problem);
         }
@@ -48,6 +50,11 @@ impl DatabaseSection {
         if let Some(Err(problem)) = named.as_deref().map(can_be_written) {
             defects.add("database.witness", problem);
         }
+    }
+
+    /// The schema everything is installed in.
+    pub fn schema(&self) -> Result<Schema, FieldError> {
+        Schema::new(&self.schema)
     }
 
     /// The folder of the witness file; `None` if it is kept in memory only.
@@ -64,7 +71,7 @@ impl DatabaseSection {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PoolerSetting {
-    /// Found out with each connection.
+    /// Detected at each connection.
     Detect,
     /// None.
     None,
@@ -98,7 +105,7 @@ fn can_be_written(folder: &Path) -> Result<(), String> {
     if folder.as_os_str().is_empty() {
         return Err("is empty: name a folder, or say \"auto\" or \"off\"".to_owned());
     }
-    // The nearest that is there: the rest is made.
+    // The nearest folder that exists: the rest is created in it.
     let present = folder.ancestors().find(|above| above.exists() || above.as_os_str().is_empty());
     let present = match present {
         Some(above) if !above.as_os_str().is_empty() => above,

@@ -4,26 +4,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Serialize;
-use symphony_connect::buses::SettingsError;
+use symphony::{FieldError, FieldErrors};
 use toml::{Table, Value};
 
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Defect {
-    /// The setting, as the file writes it: `rails.sepa.timeout_ms`.
-    pub field: String,
-    /// What is wrong with it, and what would be right.
-    pub problem: String,
+pub struct ConfigDefect {
+    /// The setting, as the file writes it: `rails.sepa.timeout_ms`; and what is wrong with it.
+    #[serde(flatten)]
+    pub error: FieldError,
     /// Who set it: the file, a variable of the environment, a flag. `None`: nobody, it is a default.
     pub source: Option<String>,
 }
 
-impl fmt::Display for Defect {
+impl fmt::Display for ConfigDefect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(source) = &self.source {
             write!(f, "{source}: ")?;
         }
-        write!(f, "{} {}", self.field, self.problem)
+        write!(f, "{}", self.error)
     }
 }
 
@@ -77,7 +76,7 @@ fn without_index(part: &str) -> &str {
 #[derive(Debug, Clone, Default)]
 pub struct Defects {
     sources: Sources,
-    found: Vec<Defect>,
+    found: Vec<ConfigDefect>,
     /// Sections that could not be read: what others miss of them is no second defect.
     unread: BTreeSet<String>,
 }
@@ -92,25 +91,28 @@ impl Defects {
         if self.unread.contains(field) {
             return;
         }
-        let defect = Defect {
-            source: self.sources.of(field),
-            field: field.to_owned(),
-            problem: problem.into(),
-        };
+        let defect =
+            ConfigDefect { source: self.sources.of(field), error: FieldError::new(field, problem) };
         if !self.found.contains(&defect) {
             self.found.push(defect);
         }
     }
 
     /// Note all that an adapter found in this section; the value, if it found nothing.
-    pub fn note<T>(&mut self, section: &str, result: Result<T, SettingsError>) -> Option<T> {
-        result
-            .map_err(|error| {
-                for (field, problem) in error.all() {
-                    self.add(&format!("{section}.{field}"), problem);
-                }
-            })
-            .ok()
+    pub fn note<T, E: Into<FieldErrors>>(
+        &mut self,
+        section: &str,
+        result: Result<T, E>,
+    ) -> Option<T> {
+        result.map_err(|errors| self.note_all(section, errors.into())).ok()
+    }
+
+    /// Note these, of settings in this section.
+    pub fn note_all(&mut self, section: &str, errors: impl IntoIterator<Item = FieldError>) {
+        for error in errors {
+            let error = error.within(section);
+            self.add(&error.field, error.problem);
+        }
     }
 
     /// A section could not be read, and is left out.
@@ -135,7 +137,7 @@ impl Defects {
     }
 
     /// What is wrong.
-    pub fn into_found(self) -> Vec<Defect> {
+    pub fn into_found(self) -> Vec<ConfigDefect> {
         self.found
     }
 }

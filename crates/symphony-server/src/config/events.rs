@@ -8,10 +8,7 @@ use symphony::lanes::events::{BusSetup, EventSettings, OnFailed, Retry, Route, T
 use super::buses::{BusSection, build_bus};
 use super::defects::Defects;
 
-/// The most events of one bucket under one lease.
-const WINDOW_MAX: usize = 1_000;
-/// A week: the database waits no longer.
-const RETRY_SECONDS_MAX: u32 = 604_800;
+use crate::bounds::{RETRY_SECONDS_MAX, WINDOW_EVENTS_MAX};
 
 /// `[events]`.
 #[derive(Debug, Clone, Deserialize)]
@@ -44,7 +41,7 @@ pub struct EventPlan {
     pub buses: Vec<BusSetup>,
     /// From types to topics.
     pub routes: Vec<Route>,
-    /// How.
+    /// The lane's settings.
     pub settings: EventSettings,
 }
 
@@ -70,7 +67,7 @@ impl EventsSection {
     pub(super) fn check(&self, defects: &mut Defects) {
         let attempts_max = usize::try_from(self.attempts_max).unwrap_or(usize::MAX);
         for (field, value, most) in [
-            ("window_max", self.window_max, WINDOW_MAX),
+            ("window_max", self.window_max, WINDOW_EVENTS_MAX),
             ("buckets_max", self.buckets_max, symphony::domain::limits::BUCKETS / 2),
             ("attempts_max", attempts_max, 1_000),
         ] {
@@ -110,6 +107,7 @@ impl EventsSection {
                 let setup = bus.map(|bus| BusSetup {
                     name: route.bus.clone(),
                     bus,
+                    look: section.look(),
                     concurrency_max: section.concurrency_max(),
                     breaker: section.breaker(),
                 });

@@ -13,6 +13,13 @@ impl Config {
             ("triggers.http_listen", &self.triggers.http_listen, "127.0.0.1:8080"),
             ("triggers.email.listen", &self.triggers.email.listen, "127.0.0.1:2525"),
         ];
+        if self.api.tls_certificate_file.is_some() != self.api.tls_key_file.is_some() {
+            defects
+                .add("api.tls_key_file", "goes with api.tls_certificate_file: name both, or none");
+        }
+        if !(1..=100_000).contains(&self.api.rate_per_second) {
+            defects.add("api.rate_per_second", "must be 1 to 100000");
+        }
         let mut taken: Vec<(&str, SocketAddr)> = Vec::new();
         for (field, text, example) in listeners {
             let address = match listen_address(text, example) {
@@ -23,9 +30,24 @@ impl Config {
                     continue;
                 }
             };
-            if field == "api.listen" && !address.ip().is_loopback() {
+            let protected = self.api.tls_certificate_file.is_some() || self.api.behind_proxy;
+            if field == "api.listen" && !address.ip().is_loopback() && !protected {
                 let problem = format!(
-                    "is {text}: only loopback addresses are served, because there are no access tokens yet; use {example}"
+                    "is {text}: beyond loopback tokens would travel in the clear; name api.tls_certificate_file and \
+                     api.tls_key_file, say api.behind_proxy = true, or use {example}"
+                );
+                defects.add(field, problem);
+            }
+            let by_token = self.triggers.token_fields();
+            if field == "triggers.http_listen"
+                && !address.ip().is_loopback()
+                && !self.triggers.behind_proxy
+                && !by_token.is_empty()
+            {
+                let fields = by_token.join(" and ");
+                let problem = format!(
+                    "is {text}: beyond loopback tokens would travel in the clear; say triggers.behind_proxy = true where a \
+                     proxy in front speaks TLS, set {fields} to \"none\", or use {example}"
                 );
                 defects.add(field, problem);
             }

@@ -8,14 +8,15 @@ mod events;
 mod listeners;
 mod rails;
 mod reading;
+mod traces;
 mod triggers;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
+use symphony::engine::BreakerSettings;
 use symphony::engine::EngineSettings;
-use symphony::engine::gate::BreakerSettings;
 use toml::{Table, Value};
 
 use crate::http_server::HttpServerSettings;
@@ -26,10 +27,11 @@ use reading::Reading;
 pub use buses::{BusSection, build_bus, set_up_bus};
 pub use consumer::ConsumerSection;
 pub use database::DatabaseSection;
-pub use defects::{Defect, Defects};
+pub use defects::{ConfigDefect, Defects};
 pub use events::{EventPlan, EventsSection};
 pub use listeners::listen_address;
 pub use rails::{RailSection, build_rails};
+pub use traces::TracesSection;
 pub use triggers::{EmailSection, TriggerPlan, TriggersSection};
 
 /// The documented defaults.
@@ -43,7 +45,7 @@ const ENVIRONMENT_PREFIX: &str = "SYMPHONY__";
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where.
+    /// Where the database is.
     pub database: DatabaseSection,
     /// How workers pace themselves.
     pub worker: WorkerSection,
@@ -59,6 +61,8 @@ pub struct Config {
     pub http_server: HttpServerSettings,
     /// What is logged.
     pub log: LogSection,
+    /// Where spans go.
+    pub traces: TracesSection,
     /// The rails, by name.
     #[serde(default)]
     pub rails: std::collections::BTreeMap<String, RailSection>,
@@ -118,7 +122,7 @@ impl BreakerFields {
         BreakerSettings {
             failures_to_open: self.failures.unwrap_or(usual.failures_to_open),
             open_for,
-            // Whoever sets only the shorter one means at least that.
+            // If only the shorter one is set, the longer one is at least as long.
             open_for_max: self
                 .open_max_ms
                 .map_or(usual.open_for_max.max(open_for), Duration::from_millis),
@@ -132,19 +136,42 @@ impl BreakerFields {
 pub struct ApiSection {
     /// Where to listen, or `off`.
     pub listen: String,
+    /// The certificate of TLS, with those that lead to its authority, as PEM.
+    #[serde(default)]
+    pub tls_certificate_file: Option<PathBuf>,
+    /// The key to it.
+    #[serde(default)]
+    pub tls_key_file: Option<PathBuf>,
+    /// A proxy in front speaks TLS: beyond loopback we need not.
+    pub behind_proxy: bool,
+    /// Requests of one token.
+    pub rate_per_second: u32,
+}
+
+impl ApiSection {
+    /// At an address, with the defaults.
+    pub fn at(listen: &str) -> Self {
+        Self {
+            listen: listen.to_owned(),
+            tls_certificate_file: None,
+            tls_key_file: None,
+            behind_proxy: false,
+            rate_per_second: 100,
+        }
+    }
 }
 
 /// `[log]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogSection {
-    /// How much.
+    /// The least level that is written.
     pub level: LogLevel,
-    /// For whom.
+    /// Text or JSON.
     pub format: LogFormat,
 }
 
-/// How much is logged.
+/// The least level that is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)] // the names say it
@@ -156,7 +183,7 @@ pub enum LogLevel {
     Trace,
 }
 
-/// For whom logs are written.
+/// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -225,6 +252,7 @@ impl Config {
         self.events.check(defects);
         self.triggers.check(defects);
         self.consumer.check(defects);
+        self.traces.check(defects);
         for (name, section) in &self.buses {
             section.check(name, defects);
         }
@@ -352,13 +380,22 @@ mod tests {
         let mut table = parse(DEFAULT, "defaults").unwrap();
         merge(&mut table, parse(&text, "the example").unwrap());
         let config = Config::deserialize(table).unwrap();
-        assert_eq!(config.buses.keys().collect::<Vec<_>>(), ["hooks", "main", "stream"], "{text}");
+        assert_eq!(
+            config.buses.keys().collect::<Vec<_>>(),
+            ["hooks", "log", "main", "stream"],
+            "{text}"
+        );
         for (name, section) in &config.buses {
             let mut defects = Defects::default();
             build_bus(name, section, &mut defects);
-            // Nobody has set its secret here, nor written its file.
+            // Its secrets and its file do not exist here, nor does Kafka in every build.
             for defect in defects.into_found().iter().map(ToString::to_string) {
-                let not_here = ["BILLING_WEBHOOK_SECRET", "/etc/symphony/nats.creds"];
+                let not_here = [
+                    "BILLING_WEBHOOK_SECRET",
+                    "KAFKA_PASSWORD",
+                    "/etc/symphony/nats.creds",
+                    "without the feature kafka",
+                ];
                 assert!(not_here.iter().any(|name| defect.contains(name)), "{defect}");
             }
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use symphony::engine::gate::{Rate, RateScope};
+use symphony::engine::{Rate, RateScope};
 use symphony::lanes::payments::RailSetup;
 use symphony::lanes::payments::rail::Rail;
 use symphony_connect::rails::http::{HttpRail, HttpRailSettings};

@@ -24,6 +24,7 @@ pub struct Column<'a> {
 enum Kind {
     Wrapped,
     Whole,
+    Id,
     Short,
     Number,
     State,
@@ -40,6 +41,11 @@ impl<'a> From<&'a str> for Column<'a> {
 /// Never cut or wrapped: an id that is copied from here, a time.
 pub fn whole(name: &str) -> Column<'_> {
     Column { name, kind: Kind::Whole }
+}
+
+/// Never cut, and left out where the row's command, which repeats it, stands under the row.
+pub fn id(name: &str) -> Column<'_> {
+    Column { name, kind: Kind::Id }
 }
 
 /// Cut with `…` where it has no room: what the row's id or `--json` shows in full.
@@ -162,7 +168,7 @@ fn layout(columns: &[Column<'_>], rows: &[Vec<String>], width: usize, colours: b
     };
     let below = total(&widths) > width;
     for (column, width) in columns.iter().zip(&mut widths) {
-        if below && column.kind == Kind::Command {
+        if below && [Kind::Command, Kind::Id].contains(&column.kind) {
             *width = 0;
         }
     }
@@ -198,7 +204,7 @@ fn layout(columns: &[Column<'_>], rows: &[Vec<String>], width: usize, colours: b
         text.push_str(&row_lines(columns, row, &widths, Some(colours)));
         for (column, cell) in columns.iter().zip(row) {
             if below && column.kind == Kind::Command && !cell.is_empty() {
-                text.push_str(&continued(cell, width));
+                text.push_str(&continued(BELOW, cell, width));
             }
         }
     }
@@ -248,26 +254,38 @@ fn row_lines(
     text
 }
 
-/// A command under its row. A line is broken between arguments, never within quotes.
-fn continued(command: &str, width: usize) -> String {
+/// A command to copy, at its place in a text. It goes on with `\\` on the next line where it has no room.
+pub fn copyable(lead: &str, command: &str) -> String {
+    continued(lead, command, width())
+}
+
+/// A line is broken between arguments, never within quotes nor between an option and its value.
+fn continued(lead: &str, command: &str, width: usize) -> String {
     let mut quoted = false;
-    let arguments = command.split(|c: char| {
-        quoted ^= c == '\'';
-        c == ' ' && !quoted
-    });
-    let (mut text, mut line) = (String::new(), BELOW.to_owned());
+    let mut arguments = command
+        .split(|c: char| {
+            quoted ^= c == '\'';
+            c == ' ' && !quoted
+        })
+        .peekable();
+    let (mut text, mut line) = (String::new(), lead.to_owned());
     let mut is_empty = true;
-    for argument in arguments {
-        if !is_empty && columns_of(&line) + columns_of(argument) + 3 > width {
+    while let Some(argument) = arguments.next() {
+        let value = argument
+            .starts_with('-')
+            .then(|| arguments.next_if(|next| !next.starts_with('-')))
+            .flatten();
+        let unit = value.map_or_else(|| argument.to_owned(), |value| format!("{argument} {value}"));
+        if !is_empty && columns_of(&line) + columns_of(&unit) + 3 > width {
             text.push_str(&line);
             text.push_str(" \\\n");
-            line = format!("{BELOW}{BELOW}");
+            line = format!("{}{BELOW}", " ".repeat(columns_of(lead)));
             is_empty = true;
         }
         if !is_empty {
             line.push(' ');
         }
-        line.push_str(argument);
+        line.push_str(&unit);
         is_empty = false;
     }
     text + &line + "\n"
@@ -376,12 +394,31 @@ mod tests {
             "id  instruction          state      dead\n\
              \x20                                letters\n\
              a1  invoice-2027-01-31…  FAILED    1,024\n    \
-                 symphony redrive a1 --reason \\\n        \
-                     'the bank is back'\n\
+                 symphony redrive a1 \\\n        \
+                     --reason 'the bank is back'\n\
              b2  inv-2                PARKED        7\n    \
                  symphony show b2\n"
         );
         assert!(text.lines().all(|line| columns_of(line) <= 40), "{text}");
+    }
+
+    #[test]
+    fn an_id_is_whole_or_stands_in_its_command_alone() {
+        let id_of = "0199a3c1-7d52-7c11-8a53-2f6f1f0a9b11";
+        let rows =
+            vec![vec![id_of.to_owned(), "acme".to_owned(), format!("symphony show {id_of}")]];
+        let columns = [id("id"), short("participant"), command("next")];
+        assert_eq!(
+            layout(&columns, &rows, 120, false),
+            format!(
+                "id                                    participant  next\n\
+                 {id_of}  acme         symphony show {id_of}\n"
+            )
+        );
+        assert_eq!(
+            layout(&columns, &rows, 80, false),
+            format!("participant\nacme\n    symphony show {id_of}\n")
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Who looks: how wide the terminal is, and whether it shows colours.
+//! How wide the terminal is, and whether it shows colours.
 
 use std::env;
 use std::io::{self, IsTerminal as _};
@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal as _};
 use rustix::termios::tcgetwinsize;
 use unicode_width::UnicodeWidthChar as _;
 
-/// Where nobody says how wide it is.
+/// The width if neither COLUMNS nor a terminal says one.
 const USUAL_COLUMNS: usize = 80;
 /// Below this nothing can be laid out; a terminal wraps it itself.
 const COLUMNS_MIN: usize = 40;
@@ -44,7 +44,7 @@ pub fn has_colours() -> bool {
         && env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// How something is.
+/// What a colour means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     /// As it should be.
@@ -95,7 +95,7 @@ pub(super) fn state_tone(text: &str) -> Option<Tone> {
 }
 
 /// The columns a text takes on a terminal; our colours take none.
-pub fn columns_of(text: &str) -> usize {
+pub(super) fn columns_of(text: &str) -> usize {
     let (mut columns, mut in_escape) = (0, false);
     for c in text.chars() {
         match (in_escape, c) {

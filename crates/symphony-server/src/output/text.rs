@@ -32,8 +32,8 @@ pub fn plain_json(document: &str) -> String {
     shown
 }
 
-/// It acts, or it cannot be seen.
-fn is_hidden(c: char) -> bool {
+/// A control character, or one that is invisible.
+pub fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180b}'..='\u{180f}' // soft hyphen, joiners, marks of direction

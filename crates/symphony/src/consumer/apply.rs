@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use sqlx::PgConnection;
 
 use super::Received;
-use crate::db::{ActsAs, DbError, Inbox};
+use crate::db::{ActsAs, Consumer, DbError};
 
 /// Applies events; the loop does not care how.
 #[async_trait]
@@ -34,10 +34,22 @@ pub enum ApplyError {
     /// It can never be applied: dead-letter it at once.
     #[error("{0}")]
     Reject(String),
-    /// Nothing is wrong with the event: what it is applied to is away. Receiving pauses, and this does not count
-    /// as a try.
-    #[error("{0}")]
-    Unavailable(String),
+    /// Nothing is wrong with the event: what all events are applied to is away. Everything rests in hand, one event at
+    /// a time is tried now and then, and no try is counted.
+    #[error("{message}")]
+    Unavailable {
+        /// In words.
+        message: String,
+        /// How long to leave it alone, if it said so.
+        retry_after: Option<Duration>,
+    },
+}
+
+impl ApplyError {
+    /// What events are applied to is away, nobody knows for how long.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::Unavailable { message: message.into(), retry_after: None }
+    }
 }
 
 impl From<DbError> for ApplyError {
@@ -45,10 +57,10 @@ impl From<DbError> for ApplyError {
         // Messages of statements that are not ours may repeat values; codes never do.
         let what = format!("the database said {}", error.code());
         match &error {
-            DbError::Unreachable { .. } => Self::Unavailable(what),
-            error if error.is_mended_by_an_operator() => Self::Unavailable(what),
-            DbError::Refused { sqlstate, .. } if error.is_passing() => {
-                Self::Unavailable(format!("the database said {sqlstate}"))
+            DbError::Unreachable { .. } => Self::unavailable(what),
+            error if error.needs_operator() => Self::unavailable(what),
+            DbError::Refused { sqlstate, .. } if error.is_transient() => {
+                Self::unavailable(format!("the database said {sqlstate}"))
             }
             DbError::Refused { sqlstate, .. } => {
                 Self::Again(format!("the database refused a statement: SQLSTATE {sqlstate}"))
@@ -86,9 +98,9 @@ pub trait Handler: Send + Sync + 'static {
 
 /// Applies each event once: inbox row and effects in one transaction.
 pub struct InboxApply {
-    consumer: String,
+    name: String,
     handler: Arc<dyn Handler>,
-    inbox: Inbox,
+    consumer: Consumer,
     acts_as: ActsAs,
     timeout: Duration,
 }
@@ -96,19 +108,19 @@ pub struct InboxApply {
 impl InboxApply {
     /// Under this name, with this handler, which may take this long.
     pub fn new(
-        consumer: String,
+        name: String,
         handler: Arc<dyn Handler>,
-        inbox: Inbox,
+        consumer: Consumer,
         acts_as: ActsAs,
         timeout: Duration,
     ) -> Self {
-        Self { consumer, handler, inbox, acts_as, timeout }
+        Self { name, handler, consumer, acts_as, timeout }
     }
 }
 
 impl std::fmt::Debug for InboxApply {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("InboxApply").field("consumer", &self.consumer).finish_non_exhaustive()
+        f.debug_struct("InboxApply").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -120,10 +132,10 @@ impl Apply for InboxApply {
     async fn apply(&self, received: &Received) -> Result<Applied, ApplyError> {
         let work = async {
             let mut transaction =
-                self.inbox.begin(self.acts_as, self.timeout + REST_MARGIN).await?;
+                self.consumer.begin(self.acts_as, self.timeout + REST_MARGIN).await?;
             let key = self.handler.dedupe_key(received);
             let event_id = received.event.event_id();
-            if !Inbox::record(&mut transaction, &self.consumer, event_id, key.as_deref()).await? {
+            if !Consumer::record(&mut transaction, &self.name, event_id, key.as_deref()).await? {
                 transaction.rollback().await?;
                 return Ok(None);
             }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::attempt::Work;
 use super::{ConsumerMetrics, Delivery, Source};
 
 /// The messages in hand, which must stay hidden from others.
@@ -11,13 +12,18 @@ use super::{ConsumerMetrics, Delivery, Source};
 pub(super) struct Held(Arc<Mutex<HashMap<String, Arc<Delivery>>>>);
 
 impl Held {
-    pub(super) fn insert(&self, delivery: &Arc<Delivery>, metrics: &ConsumerMetrics) {
+    pub(super) fn insert(&self, work: &Work, metrics: &ConsumerMetrics) {
+        let receipt = work.delivery.receipt.clone();
+        if let Some(occurred_at) = work.occurred_at() {
+            metrics.lag.take(&receipt, occurred_at);
+        }
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.insert(delivery.receipt.clone(), delivery.clone());
+        held.insert(receipt, work.delivery.clone());
         metrics.held.set(held.len() as u64);
     }
 
     pub(super) fn remove(&self, delivery: &Delivery, metrics: &ConsumerMetrics) {
+        metrics.lag.end(&delivery.receipt);
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         held.remove(&delivery.receipt);
         metrics.held.set(held.len() as u64);

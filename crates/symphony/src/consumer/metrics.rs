@@ -1,7 +1,10 @@
 //! What a consumer counts.
 
-use crate::engine::{Counter, Gauge, Histogram};
+use std::sync::{Mutex, PoisonError};
 
+use crate::metrics::{Counter, Gauge, Histogram};
+
+use super::lag::Lag;
 use super::source::ReasonCode;
 
 /// The counters of one consumer in one process.
@@ -13,9 +16,9 @@ pub struct ConsumerMetrics {
     pub applied: Counter,
     /// Events that were applied before: the bus repeated them.
     pub duplicates: Counter,
-    /// Tries that failed and were left to redelivery.
+    /// Tries that failed and are to be repeated.
     pub failed_tries: Counter,
-    /// Messages given back untried, because an earlier one of their key failed.
+    /// Messages given back untried: when it stops, and when more rests in hand than may.
     pub passed_over: Counter,
     /// Messages dead-lettered because they are no event.
     pub dead_letters_poison: Counter,
@@ -23,19 +26,29 @@ pub struct ConsumerMetrics {
     pub dead_letters_rejected: Counter,
     /// Messages dead-lettered after their last try.
     pub dead_letters_exhausted: Counter,
+    /// Messages that turned up among the dead letters and were not put there by this process.
+    pub dead_letters_broker: Counter,
+    /// How many dead letters wait for a person, if it is known.
+    pub dead_letters_waiting: OptionalGauge,
     /// Calls to the bus that failed.
     pub bus_errors: Counter,
-    /// Seconds from an event's occurrence to its effects, of the last one applied; 0 when there is none left.
-    pub lag_seconds: Gauge,
+    /// How far it is behind.
+    pub lag: Lag,
     /// Messages in hand now.
     pub held: Gauge,
+    /// 1 while what events are applied to is away.
+    pub away: Gauge,
     /// Time from the start of a try to its end.
     pub handler_latency: Histogram,
 }
 
 impl ConsumerMetrics {
-    /// All dead-lettered messages.
+    /// All dead-lettered messages, whoever did it.
     pub fn dead_letters(&self) -> u64 {
+        self.dead_letters_ours() + self.dead_letters_broker.get()
+    }
+
+    pub(super) fn dead_letters_ours(&self) -> u64 {
         self.dead_letters_poison.get()
             + self.dead_letters_rejected.get()
             + self.dead_letters_exhausted.get()
@@ -47,5 +60,20 @@ impl ConsumerMetrics {
             ReasonCode::Rejected => self.dead_letters_rejected.add(1),
             ReasonCode::Exhausted => self.dead_letters_exhausted.add(1),
         }
+    }
+}
+
+/// A number that is not always known.
+#[derive(Debug, Default)]
+pub struct OptionalGauge(Mutex<Option<u64>>);
+
+impl OptionalGauge {
+    /// How much it is, if that is known.
+    pub fn get(&self) -> Option<u64> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set(&self, to: Option<u64>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = to;
     }
 }

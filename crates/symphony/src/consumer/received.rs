@@ -9,6 +9,6 @@ pub struct Received {
     pub event: Event,
     /// Its place in the producer's log, if the message says so: within a key, a lower one is older.
     pub position: Option<i64>,
-    /// How often the bus has delivered it, this time included.
+    /// How often the bus has delivered it or it was tried again in hand, this time included.
     pub receives: u32,
 }

@@ -3,19 +3,20 @@
 use std::time::Duration;
 
 use super::retention::INBOX_RETENTION_DAYS_MIN;
+use crate::FieldError;
 
 /// How a consumer paces itself. The defaults suit a handler that takes well under a second.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerSettings {
     /// At most this many events at once; those of one key never.
     pub concurrency: usize,
-    /// After this many tries a message is dead-lettered.
+    /// After this many failed tries a message is dead-lettered. While what it is applied to is away, none is counted.
     pub receives_max: u32,
-    /// How long one event may take, COMMIT not counted; then it is rolled back and left to redelivery.
+    /// How long one event may take, COMMIT not counted; then it is rolled back and has failed.
     pub handler_timeout: Duration,
-    /// How long a message rests after its first failed try. Four times as long after each further one...
+    /// How long a message rests in hand after its first failed try. Four times as long after each further one...
     pub retry_delay: Duration,
-    /// ...up to this. Later messages of the same key wait as well.
+    /// ...up to this, which also bounds what is kept to of a Retry-After. Later messages of the same key wait as well.
     pub retry_delay_max: Duration,
     /// How long what is in flight may take once it shall stop.
     pub shutdown: Duration,
@@ -38,37 +39,39 @@ impl Default for ConsumerSettings {
 }
 
 impl ConsumerSettings {
-    /// One line that names the setting and the fix: the first of [`defects`](Self::defects).
-    pub fn check(&self) -> Result<(), String> {
-        let first = self.defects().into_iter().next();
-        first.map_or(Ok(()), |(field, problem)| Err(format!("{field} {problem}")))
+    /// The setting and the fix: the first of [`defects`](Self::defects).
+    ///
+    /// # Errors
+    /// One of the settings cannot be used.
+    pub fn check(&self) -> Result<(), FieldError> {
+        self.defects().into_iter().next().map_or(Ok(()), Err)
     }
 
     /// Everything that is wrong: the setting, and what would be right.
-    pub fn defects(&self) -> Vec<(&'static str, String)> {
+    pub fn defects(&self) -> Vec<FieldError> {
         let mut found = Vec::new();
         if !(1..=1_000).contains(&self.concurrency) {
-            found.push((
+            found.push(FieldError::new(
                 "concurrency",
                 format!("is {}: it must be between 1 and 1000", self.concurrency),
             ));
         }
         if !(1..=1_000).contains(&self.receives_max) {
-            found.push((
+            found.push(FieldError::new(
                 "receives_max",
                 format!("is {}: it must be between 1 and 1000", self.receives_max),
             ));
         }
         if !(Duration::from_millis(1)..=Duration::from_hours(11)).contains(&self.handler_timeout) {
             let problem = "must be between 1 ms and 11 hours: SQS hides a message for at most 12";
-            found.push(("handler_timeout_ms", problem.to_owned()));
+            found.push(FieldError::new("handler_timeout_ms", problem));
         }
         if self.retry_delay_max < self.retry_delay {
             let problem = "must not be shorter than retry_delay_ms, which it limits";
-            found.push(("retry_delay_max_ms", problem.to_owned()));
+            found.push(FieldError::new("retry_delay_max_ms", problem));
         }
         if self.inbox_retention_days < INBOX_RETENTION_DAYS_MIN {
-            found.push((
+            found.push(FieldError::new(
                 "inbox_retention_days",
                 format!(
                     "is {}: it must be at least {INBOX_RETENTION_DAYS_MIN}, because SQS keeps a message for 14 days",
@@ -102,8 +105,12 @@ mod tests {
     fn the_defaults_are_valid_and_a_short_retention_is_refused() {
         assert_eq!(ConsumerSettings::default().check(), Ok(()));
         let short = ConsumerSettings { inbox_retention_days: 14, ..ConsumerSettings::default() };
-        assert!(short.check().is_err_and(|line| line.contains("inbox_retention_days is 14")));
+        assert!(
+            short
+                .check()
+                .is_err_and(|error| error.to_string().contains("inbox_retention_days is 14"))
+        );
         let none = ConsumerSettings { concurrency: 0, ..ConsumerSettings::default() };
-        assert!(none.check().is_err_and(|line| line.contains("concurrency")));
+        assert!(none.check().is_err_and(|error| error.to_string().contains("concurrency")));
     }
 }

@@ -5,6 +5,7 @@ use serde::Serialize;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
+use super::session::Row;
 use super::waits::{self, TriggerWaits};
 use super::{Auditor, DbError, EventRow, FoundEvent, Operator, Role, RoleTransaction, calls};
 use crate::domain::{Act, OutboxId};
@@ -175,18 +176,18 @@ macro_rules! waiting_payments {
             "WITH parked AS ( \
                  SELECT p.outbox_id, p.instruction_id, p.participant_id, p.rail_type, 'PARKED' AS state, \
                         latest.error_code, latest.rail_code, p.must_inquire, false AS blocks_its_lane, \
-                        coalesce((SELECT max(e.created_at) FROM public.payment_outbox_events e \
+                        coalesce((SELECT max(e.created_at) FROM symphony.payment_outbox_events e \
                                    WHERE e.outbox_id = p.outbox_id AND e.event_type IN ('PARKED', 'SKIPPED')), \
                                  latest.completed_at, p.created_at) AS since \
-                   FROM public.payment_outbox_pending p \
-                   LEFT JOIN LATERAL (SELECT a.error_code, a.rail_code, a.completed_at FROM public.payment_outbox_attempts a \
+                   FROM symphony.payment_outbox_pending p \
+                   LEFT JOIN LATERAL (SELECT a.error_code, a.rail_code, a.completed_at FROM symphony.payment_outbox_attempts a \
                                        WHERE a.outbox_id = p.outbox_id ORDER BY a.attempt_no DESC LIMIT 1) latest ON true \
                   WHERE $1 AND p.hold = 'PARKED' AND ($3::text IS NULL OR p.rail_type = $3) \
                     AND ($10::text IS NULL OR p.participant_id = $10) \
              ), failed AS ( \
                  SELECT d.outbox_id, d.instruction_id, d.participant_id, d.rail_type, 'FAILED' AS state, d.error_code, \
                         d.rail_code, false AS must_inquire, d.blocks_its_lane, d.failed_at AS since \
-                   FROM public.payment_outbox_dead_letters d \
+                   FROM symphony.payment_outbox_dead_letters d \
                   WHERE $2 AND ($3::text IS NULL OR d.rail_type = $3) AND ($10::text IS NULL OR d.participant_id = $10) \
                     AND ($5::text IS NULL OR d.error_code = $5 OR d.rail_code = $5) \
                     AND ($6::timestamptz IS NULL OR d.failed_at >= $6) AND ($7::timestamptz IS NULL OR d.failed_at < $7) \
@@ -200,23 +201,10 @@ macro_rules! waiting_payments {
                   ORDER BY w.since ", $order, ", w.outbox_id ", $order, " LIMIT $4 \
              ) \
              SELECT w.*, floor(extract(epoch FROM clock_timestamp() - w.since))::bigint AS age_seconds, \
-                    EXISTS (SELECT FROM public.outbox_history e \
+                    EXISTS (SELECT FROM symphony.outbox_history e \
                              WHERE e.lane = 'payments' AND e.item_id = w.outbox_id AND e.event_type = 'LATE_OUTCOME' \
                                AND e.details->>'state' = 'DISPATCHED') AS late_yes \
                FROM waiting w ORDER BY w.since ", $order, ", w.outbox_id ", $order
-        )
-    };
-}
-
-macro_rules! failed_executions {
-    ($order:literal, $beyond:literal) => {
-        concat!(
-            "SELECT d.id, d.app_name, d.script_name, d.source_kind, d.failed_at, d.attempt_no, d.error_code, d.error_message \
-               FROM public.trigger_outbox_dead_letters d \
-              WHERE ($1::text IS NULL OR d.app_name = $1) AND ($2::text IS NULL OR d.error_code = $2) \
-                AND ($3::timestamptz IS NULL OR d.failed_at >= $3) AND ($4::timestamptz IS NULL OR d.failed_at < $4) \
-                AND ($5::timestamptz IS NULL OR (d.failed_at, d.id) ", $beyond, " ($5, $6)) \
-              ORDER BY d.failed_at ", $order, ", d.id ", $order, " LIMIT $7"
         )
     };
 }
@@ -242,7 +230,7 @@ impl Auditor {
             .bind(filter.after.map(|(since, _)| since))
             .bind(filter.after.map(|(_, id)| id))
             .bind(query.participant_id)
-            .fetch_all(&mut transaction)
+            .fetch_all(transaction.session())
             .await?)
     }
 
@@ -258,8 +246,8 @@ impl Auditor {
         let sql = format!(
             "SELECT d.event_id, l.event_type, d.event_key, d.log_position, 'FAILED' AS state, d.failed_at AS ended_at, \
                     {destination} AS destination, d.error_code, d.error_message, d.blocks_its_key \
-               FROM public.event_outbox_dead_letters d \
-               JOIN public.event_outbox_envelopes l ON l.bucket = d.bucket AND l.position = d.log_position \
+               FROM symphony.event_outbox_dead_letters d \
+               JOIN symphony.event_outbox_envelopes l ON l.bucket = d.bucket AND l.position = d.log_position \
               WHERE ($1::text IS NULL OR {destination} = $1 OR right({destination}, length($1) + 1) = '/' || $1) \
                 AND ($2::text IS NULL OR d.error_code = $2) \
                 AND ($3::timestamptz IS NULL OR d.failed_at >= $3) AND ($4::timestamptz IS NULL OR d.failed_at < $4) \
@@ -275,12 +263,18 @@ impl Auditor {
         app: Option<&str>,
         filter: LetterFilter<'_>,
     ) -> Result<Vec<FailedExecution>, DbError> {
-        let sql = if filter.newest {
-            failed_executions!("DESC", "<")
-        } else {
-            failed_executions!("ASC", ">")
-        };
-        letters(self.database.begin(Role::Auditor).await?, sql, app, filter).await
+        let (order, beyond) = if filter.newest { ("DESC", "<") } else { ("ASC", ">") };
+        let (transaction, sight) = self.database.begin_reading().await?;
+        let sql = format!(
+            "SELECT d.id, d.app_name, d.script_name, d.source_kind, d.failed_at, d.attempt_no, d.error_code, {} AS error_message \
+               FROM symphony.trigger_outbox_dead_letters d \
+              WHERE ($1::text IS NULL OR d.app_name = $1) AND ($2::text IS NULL OR d.error_code = $2) \
+                AND ($3::timestamptz IS NULL OR d.failed_at >= $3) AND ($4::timestamptz IS NULL OR d.failed_at < $4) \
+                AND ($5::timestamptz IS NULL OR (d.failed_at, d.id) {beyond} ($5, $6)) \
+              ORDER BY d.failed_at {order}, d.id {order} LIMIT $7",
+            sight.of("d.error_message", "text")
+        );
+        letters(transaction, AssertSqlSafe(sql), app, filter).await
     }
 
     /// How many wait for a person, by lane, state, place and code; the most first.
@@ -290,18 +284,18 @@ impl Auditor {
             "SELECT lane, state, place, code, count(*) AS items, min(since) AS oldest FROM ( \
                  SELECT 'payments' AS lane, 'PARKED' AS state, p.rail_type AS place, latest.error_code AS code, \
                         coalesce(latest.completed_at, p.created_at) AS since \
-                   FROM public.payment_outbox_pending p \
-                   LEFT JOIN LATERAL (SELECT a.error_code, a.completed_at FROM public.payment_outbox_attempts a \
+                   FROM symphony.payment_outbox_pending p \
+                   LEFT JOIN LATERAL (SELECT a.error_code, a.completed_at FROM symphony.payment_outbox_attempts a \
                                        WHERE a.outbox_id = p.outbox_id ORDER BY a.attempt_no DESC LIMIT 1) latest ON true \
                   WHERE p.hold = 'PARKED' \
-                 UNION ALL SELECT 'payments', 'FAILED', d.rail_type, d.error_code, d.failed_at FROM public.payment_outbox_dead_letters d \
-                 UNION ALL SELECT 'events', 'FAILED', {}, d.error_code, d.failed_at FROM public.event_outbox_dead_letters d \
-                 UNION ALL SELECT 'triggers', 'FAILED', d.app_name, d.error_code, d.failed_at FROM public.trigger_outbox_dead_letters d) x \
+                 UNION ALL SELECT 'payments', 'FAILED', d.rail_type, d.error_code, d.failed_at FROM symphony.payment_outbox_dead_letters d \
+                 UNION ALL SELECT 'events', 'FAILED', {}, d.error_code, d.failed_at FROM symphony.event_outbox_dead_letters d \
+                 UNION ALL SELECT 'triggers', 'FAILED', d.app_name, d.error_code, d.failed_at FROM symphony.trigger_outbox_dead_letters d) x \
               GROUP BY lane, state, place, code \
               ORDER BY array_position(ARRAY['payments', 'events', 'triggers'], lane), state DESC, items DESC, place, code",
             sight.of("d.destination", "text")
         )))
-        .fetch_all(&mut transaction)
+        .fetch_all(transaction.session())
         .await?)
     }
 
@@ -310,20 +304,20 @@ impl Auditor {
         let mut transaction = self.database.begin(Role::Auditor).await?;
         Ok(sqlx::query_as(
             "SELECT k.rail_key, i.outbox_id, i.instruction_id, \
-                    coalesce(live.state, (SELECT 'REDRIVEN' FROM public.payment_outbox_instructions r WHERE r.redrive_of = i.outbox_id), \
+                    coalesce(live.state, (SELECT 'REDRIVEN' FROM symphony.payment_outbox_instructions r WHERE r.redrive_of = i.outbox_id), \
                              ended.state::text, 'UNKNOWN') AS state, \
                     ended.state::text AS ended, ended.rail_reference AS reference, late.event_no IS NOT NULL AS late_yes, \
                     late.details->>'rail_reference' AS late_reference \
-               FROM public.payments_by_rail_keys(p_rail_keys => $1) k \
-               JOIN public.payment_outbox_instructions i ON i.outbox_id = k.outbox_id \
-               LEFT JOIN public.outbox_operational_status live ON live.outbox_id = i.outbox_id \
-               LEFT JOIN public.payment_outbox_attempts ended ON ended.outbox_id = i.outbox_id AND ended.state IN ('DISPATCHED', 'FAILED') \
-               LEFT JOIN LATERAL (SELECT e.event_no, e.details FROM public.outbox_history e \
+               FROM symphony.payments_by_rail_keys(p_rail_keys => $1) k \
+               JOIN symphony.payment_outbox_instructions i ON i.outbox_id = k.outbox_id \
+               LEFT JOIN symphony.outbox_operational_status live ON live.outbox_id = i.outbox_id \
+               LEFT JOIN symphony.payment_outbox_attempts ended ON ended.outbox_id = i.outbox_id AND ended.state IN ('DISPATCHED', 'FAILED') \
+               LEFT JOIN LATERAL (SELECT e.event_no, e.details FROM symphony.outbox_history e \
                                    WHERE e.lane = 'payments' AND e.item_id = i.outbox_id AND e.event_type = 'LATE_OUTCOME' \
                                      AND e.details->>'state' = 'DISPATCHED' ORDER BY e.event_no LIMIT 1) late ON true",
         )
         .bind(keys)
-        .fetch_all(&mut transaction)
+        .fetch_all(transaction.session())
         .await?)
     }
 
@@ -335,25 +329,22 @@ impl Auditor {
         let mut transaction = self.database.begin(Role::Auditor).await?;
         let events = sqlx::query_as(
             "SELECT event_no, event_type, worker_id, actor, approver, session_role, reason, details, created_at \
-               FROM public.outbox_history WHERE lane = 'triggers' AND item_id = $1 ORDER BY event_no",
+               FROM symphony.outbox_history WHERE lane = 'triggers' AND item_id = $1 ORDER BY event_no",
         )
         .bind(id)
-        .fetch_all(&mut transaction)
+        .fetch_all(transaction.session())
         .await?;
         Ok((events, waits::of_trigger(&mut transaction, id).await?))
     }
 }
 
 /// A page of dead letters: place, code, times, cursor and limit are bound in this order.
-async fn letters<T>(
+async fn letters<T: Row>(
     mut transaction: RoleTransaction,
     sql: impl sqlx::SqlSafeStr,
     place: Option<&str>,
     filter: LetterFilter<'_>,
-) -> Result<Vec<T>, DbError>
-where
-    T: for<'r> sqlx::FromRow<'r, sqlx::postgres::PgRow> + Send + Unpin,
-{
+) -> Result<Vec<T>, DbError> {
     Ok(sqlx::query_as(sql)
         .bind(place)
         .bind(filter.code)
@@ -362,7 +353,7 @@ where
         .bind(filter.after.map(|(since, _)| since))
         .bind(filter.after.map(|(_, id)| id))
         .bind(filter.limit)
-        .fetch_all(&mut transaction)
+        .fetch_all(transaction.session())
         .await?)
 }
 
@@ -384,15 +375,11 @@ impl Operator {
 
     /// Have the rail asked now what became of a payment; a parked one is never sent by this.
     pub async fn inquire(&self, item: OutboxId, act: &Act) -> Result<InquiryAnswer, DbError> {
-        self.act(async |connection| {
-            Ok(sqlx::query_as(calls::INQUIRE.sql)
-                .bind(item)
-                .bind(&act.actor)
-                .bind(&act.reason)
-                .bind(act.dry_run)
-                .fetch_one(connection)
-                .await?)
-        })
-        .await
+        let query = sqlx::query_as(calls::INQUIRE.sql)
+            .bind(item)
+            .bind(&act.actor)
+            .bind(&act.reason)
+            .bind(act.dry_run);
+        self.act(query).await
     }
 }

@@ -76,6 +76,24 @@ pub enum DbError {
         /// What the database said.
         message: String,
     },
+    /// P7010: an access token of the API is unknown, expired or revoked.
+    #[error("{message}")]
+    TokenRefused {
+        /// What the database said.
+        message: String,
+    },
+    /// P7011: what a run had read has changed. Nothing was applied: run it again.
+    #[error("{message}")]
+    ReadsChanged {
+        /// What the database said.
+        message: String,
+    },
+    /// P7012: a sender has sent as much mail to an address as it may in an hour.
+    #[error("{message}")]
+    TooMuchMail {
+        /// What the database said.
+        message: String,
+    },
     /// P7020: the server is not the one this installation is known to run on: a failover, a restore or a copy.
     #[error("{message}")]
     OtherServer {
@@ -167,7 +185,7 @@ pub enum DbError {
 }
 
 impl DbError {
-    /// The stable code; `docs/errors/<code>.md` explains it.
+    /// The stable code; its page is listed in `docs/errors/README.md`.
     pub fn code(&self) -> &str {
         match self {
             Self::AppendOnly { .. } => "P0001",
@@ -180,6 +198,9 @@ impl DbError {
             Self::NoSuchItem { .. } => "P7007",
             Self::ApprovalMissing { .. } => "P7008",
             Self::UnknownTries { .. } => "P7009",
+            Self::TokenRefused { .. } => "P7010",
+            Self::ReadsChanged { .. } => "P7011",
+            Self::TooMuchMail { .. } => "P7012",
             Self::OtherServer { .. } => "P7020",
             Self::TerminalBlocked | Self::Integrity { .. } => "23505",
             Self::Retry { .. } => "40001",
@@ -206,7 +227,7 @@ impl DbError {
 
     /// The database was away, out of resources, or did not say: the same call may be answered later. Whether
     /// this one was carried out must be found out by whoever repeats it.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::Retry { .. }
             | Self::NotCommitted
@@ -228,12 +249,22 @@ impl DbError {
 
     /// The server has answered, and the answer is no: as long as nobody changes anything it stays that.
     pub fn is_refusal(&self) -> bool {
-        !self.is_passing() && !self.waits_for_a_person()
+        !self.is_transient() && !self.waits_for_a_person()
+    }
+
+    /// 55P03: somebody holds what the transaction needs for longer than it may wait. It did nothing.
+    pub fn is_lock_timeout(&self) -> bool {
+        matches!(self, Self::Refused { sqlstate, .. } if sqlstate == "55P03")
+    }
+
+    /// 57014: the statement took longer than it may, or somebody cancelled it. It did nothing.
+    pub fn is_time_out(&self) -> bool {
+        matches!(self, Self::Refused { sqlstate, .. } if sqlstate == "57014")
     }
 
     /// The installation is not as this worker needs it: a grant is missing, the schema is another version's, or was
     /// just changed under a prepared statement (0A000). Repeating helps once somebody has mended it.
-    pub fn is_mended_by_an_operator(&self) -> bool {
+    pub fn needs_operator(&self) -> bool {
         match self {
             Self::MissingPrivilege { .. } | Self::MissingRole { .. } | Self::NotMigrated { .. } => {
                 true
@@ -283,6 +314,9 @@ fn from_server(error: &dyn DatabaseError) -> DbError {
         "P7007" => DbError::NoSuchItem { message },
         "P7008" => DbError::ApprovalMissing { message },
         "P7009" => DbError::UnknownTries { message },
+        "P7010" => DbError::TokenRefused { message },
+        "P7011" => DbError::ReadsChanged { message },
+        "P7012" => DbError::TooMuchMail { message },
         "P7020" => DbError::OtherServer { message },
         "23505" => match error.constraint() {
             Some(index) if ONE_TERMINAL.contains(&index) => DbError::TerminalBlocked,

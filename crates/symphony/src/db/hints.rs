@@ -6,7 +6,7 @@ use std::time::Duration;
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 
-use super::{Database, DbError, Executor, Link, Pooler, calls};
+use super::{Database, DbError, Link, Pooler, Worker, calls};
 
 /// One connection that listens.
 #[derive(Debug)]
@@ -34,20 +34,8 @@ impl Hints {
         channel: &str,
         probe_channel: &str,
     ) -> Result<Option<Self>, DbError> {
-        let link = Link::find(options, Pooler::Detect).await?;
-        if link.pooled {
-            return Ok(None);
-        }
-        let pool = PgPoolOptions::new()
-            .max_connections(1)
-            .max_lifetime(None)
-            .idle_timeout(None)
-            .acquire_timeout(Duration::from_secs(10))
-            .connect_with(link.options)
-            .await?;
-        let mut listener = PgListener::connect_with(&pool).await?;
-        listener.listen_all([channel, probe_channel]).await?;
-        Ok(Some(Self { listener, probe_channel: probe_channel.to_owned() }))
+        let listener = listen(options, &[channel, probe_channel]).await?;
+        Ok(listener.map(|listener| Self { listener, probe_channel: probe_channel.to_owned() }))
     }
 
     /// Wait for the next hint. Safe to drop half way.
@@ -60,6 +48,27 @@ impl Hints {
     }
 }
 
+/// LISTEN on a connection of its own; `None` where a transaction pooler lends the session.
+pub(in crate::db) async fn listen(
+    options: PgConnectOptions,
+    channels: &[&str],
+) -> Result<Option<PgListener>, DbError> {
+    let link = Link::find(options, Pooler::Detect).await?;
+    if link.pooled {
+        return Ok(None);
+    }
+    let pool = PgPoolOptions::new()
+        .max_connections(1)
+        .max_lifetime(None)
+        .idle_timeout(None)
+        .acquire_timeout(Duration::from_secs(10))
+        .connect_with(link.options)
+        .await?;
+    let mut listener = PgListener::connect_with(&pool).await?;
+    listener.listen_all(channels.iter().copied()).await?;
+    Ok(Some(listener))
+}
+
 impl Database {
     /// Send a probe, over another connection than the one that listens.
     pub async fn send_probe(&self, probe_channel: &str) -> Result<(), DbError> {
@@ -70,7 +79,7 @@ impl Database {
     }
 }
 
-impl Executor {
+impl Worker {
     /// Become, or stay, the worker that follows a group's hints at once; no seconds give it up.
     pub async fn lead_hints(
         &self,
@@ -78,14 +87,10 @@ impl Executor {
         worker_id: &str,
         lease_seconds: i32,
     ) -> Result<bool, DbError> {
-        self.call_repeatable(async |connection| {
-            Ok(sqlx::query_scalar(calls::LEAD_HINTS.sql)
-                .bind(group)
-                .bind(worker_id)
-                .bind(lease_seconds)
-                .fetch_one(connection)
-                .await?)
-        })
-        .await
+        let query = sqlx::query_scalar(calls::LEAD_HINTS.sql)
+            .bind(group)
+            .bind(worker_id)
+            .bind(lease_seconds);
+        self.call_repeatable(async |session| query.fetch_one(session).await).await
     }
 }

@@ -8,7 +8,7 @@ use futures_util::stream::FuturesUnordered;
 use sqlx::postgres::{PgConnectOptions, PgPool};
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection};
 
-use super::witness::ServerNews;
+use super::server_signals::ServerSignals;
 use super::{Database, DbError, Link};
 
 /// How long one host may take to say whether it takes writes.
@@ -20,7 +20,7 @@ const ASK_EVERY: Duration = Duration::from_millis(250);
 const LOOK_AROUND: u32 = 8;
 /// How long the other hosts may still say that they take writes after one has.
 const GRACE: Duration = Duration::from_millis(200);
-/// How soon again, while none takes writes.
+/// How soon to ask again while none takes writes.
 const SEARCH_EVERY: Duration = Duration::from_millis(100);
 
 /// The host that takes writes, of those named. All are asked at the same time: one that is gone must not delay the
@@ -84,21 +84,21 @@ pub(super) fn follow(
     pool: PgPool,
     link: Link,
     hosts: Vec<PgConnectOptions>,
-    news: &Arc<ServerNews>,
+    signals: &Arc<ServerSignals>,
 ) {
-    let news = Arc::downgrade(news);
+    let signals = Arc::downgrade(signals);
     tokio::spawn(async move {
-        while still_used(&news) {
+        while still_used(&signals) {
             let present = (*pool.connect_options()).clone();
-            stay(&present, &hosts, &news).await;
+            stay(&present, &hosts, &signals).await;
             let found = loop {
                 match find_writable(&hosts).await {
                     Ok(found) => break found,
-                    Err(_) if !still_used(&news) => return,
+                    Err(_) if !still_used(&signals) => return,
                     Err(_) => tokio::time::sleep(SEARCH_EVERY).await,
                 }
             };
-            let Some(news) = news.upgrade() else { return };
+            let Some(signals) = signals.upgrade() else { return };
             let before = pool.connect_options();
             if (before.get_host(), before.get_port()) != (found.get_host(), found.get_port()) {
                 tracing::warn!(
@@ -107,17 +107,21 @@ pub(super) fn follow(
                 );
             }
             pool.set_connect_options(link.like(found));
-            news.server_moved();
+            signals.server_moved();
         }
     });
 }
 
-fn still_used(news: &Weak<ServerNews>) -> bool {
-    news.strong_count() > 0
+fn still_used(signals: &Weak<ServerSignals>) -> bool {
+    signals.strong_count() > 0
 }
 
 /// Until the host of this pool is gone or takes no more writes, or another one was promoted since.
-async fn stay(present: &PgConnectOptions, hosts: &[PgConnectOptions], news: &Weak<ServerNews>) {
+async fn stay(
+    present: &PgConnectOptions,
+    hosts: &[PgConnectOptions],
+    signals: &Weak<ServerSignals>,
+) {
     let Ok(Ok(mut connection)) = tokio::time::timeout(PROBE_LIMIT, present.connect()).await else {
         return;
     };
@@ -126,7 +130,7 @@ async fn stay(present: &PgConnectOptions, hosts: &[PgConnectOptions], news: &Wea
         let asked = tokio::time::timeout(PROBE_LIMIT, writable_timeline(&mut connection)).await;
         let Ok(Ok(Some(timeline))) = asked else { return };
         let look_around = round.is_multiple_of(LOOK_AROUND);
-        if !still_used(news) || look_around && is_succeeded(timeline, present, hosts).await {
+        if !still_used(signals) || look_around && is_succeeded(timeline, present, hosts).await {
             return;
         }
     }
@@ -146,7 +150,13 @@ async fn is_succeeded(
     answers.into_iter().flatten().any(|other| other.timeline > timeline)
 }
 
-impl super::Executor {
+#[cfg(feature = "worker")]
+impl super::Worker {
+    /// The schema of the installation.
+    pub(crate) fn schema(&self) -> &super::Schema {
+        self.database.schema()
+    }
+
     /// See [`Database::listen_options`].
     pub(crate) fn listen_options(&self, given: &PgConnectOptions) -> PgConnectOptions {
         self.database.listen_options(given)

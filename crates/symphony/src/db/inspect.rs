@@ -5,10 +5,10 @@ use std::fmt;
 use serde::Serialize;
 use sqlx::postgres::PgConnection;
 
-use super::DbError;
 use super::privileges::{
     FUNCTIONS, HIDDEN_FROM_READONLY, OWNER, READONLY, ROLES, RUNTIME_ROLES, TABLES,
 };
+use super::{DbError, Schema, calls, tables};
 
 /// One difference between the live privileges and the declared ones.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -46,25 +46,31 @@ impl fmt::Display for PrivilegeDifference {
 /// the ACLs, so that a grant to a login nobody declared is found too.
 pub async fn privilege_differences(
     connection: &mut PgConnection,
+    schema: &Schema,
 ) -> Result<Vec<PrivilegeDifference>, DbError> {
     let mut differences = Vec::new();
     let tables: Vec<_> = TABLES.iter().map(|(table, _)| *table).collect();
     let live: Vec<(String, String, String)> = sqlx::query_as(
-        "SELECT t.name, r.role, p.privilege FROM unnest($2::text[]) t(name) CROSS JOIN unnest($1::text[]) r(role) \
+        "SELECT t.name, r.role, p.privilege FROM unnest($2::text[]) t(name) \
+           JOIN pg_class c ON c.relname = t.name AND c.relnamespace = (SELECT n.oid FROM pg_namespace n WHERE n.nspname = $3) \
+          CROSS JOIN unnest($1::text[]) r(role) \
           CROSS JOIN unnest(ARRAY['SELECT','INSERT','UPDATE','DELETE','TRUNCATE','REFERENCES','TRIGGER'] \
               || CASE WHEN current_setting('server_version_num')::int >= 170000 THEN ARRAY['MAINTAIN'] ELSE '{}' END) p(privilege) \
           WHERE CASE WHEN p.privilege IN ('SELECT','INSERT','UPDATE','REFERENCES') \
-                     THEN has_any_column_privilege(r.role, to_regclass('public.' || t.name), p.privilege) \
-                     ELSE has_table_privilege(r.role, to_regclass('public.' || t.name), p.privilege) END",
+                     THEN has_any_column_privilege(r.role, c.oid, p.privilege) \
+                     ELSE has_table_privilege(r.role, c.oid, p.privilege) END",
     )
     .bind(asked_roles())
     .bind(&tables)
+    .bind(schema.name())
     .fetch_all(&mut *connection)
     .await?;
     let missing: Vec<String> = sqlx::query_scalar(
-        "SELECT t FROM unnest($1::text[]) t WHERE to_regclass('public.' || t) IS NULL",
+        "SELECT t FROM unnest($1::text[]) t WHERE NOT EXISTS (\
+             SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $2 AND c.relname = t)",
     )
     .bind(&tables)
+    .bind(schema.name())
     .fetch_all(&mut *connection)
     .await?;
     for (table, readers) in TABLES {
@@ -79,16 +85,17 @@ pub async fn privilege_differences(
             }
         }
     }
-    differences.extend(hidden_columns(connection).await?);
+    differences.extend(hidden_columns(connection, schema).await?);
     let functions: Vec<_> = FUNCTIONS.iter().map(|(function, _)| *function).collect();
     let live: Vec<(String, String)> = sqlx::query_as(
         "SELECT DISTINCT p.proname::text, r.role FROM pg_proc p CROSS JOIN unnest($1::text[]) r(role) \
-          WHERE p.proname = ANY ($2::text[]) AND p.proowner = $3::text::regrole \
+          WHERE p.proname = ANY ($2::text[]) AND p.proowner = $3::text::regrole AND p.pronamespace = (SELECT n.oid FROM pg_namespace n WHERE n.nspname = $4) \
             AND has_function_privilege(r.role, p.oid, 'EXECUTE')",
     )
     .bind(asked_roles())
     .bind(&functions)
     .bind(OWNER)
+    .bind(schema.name())
     .fetch_all(&mut *connection)
     .await?;
     for (function, callers) in FUNCTIONS {
@@ -99,7 +106,7 @@ pub async fn privilege_differences(
             }
         }
     }
-    differences.extend(undeclared(connection, &tables, &functions).await?);
+    differences.extend(undeclared(connection, schema, &tables, &functions).await?);
     differences.sort();
     differences.dedup();
     Ok(differences)
@@ -108,6 +115,7 @@ pub async fn privilege_differences(
 /// Where `symphony_readonly` sees a column that is hidden from it, or does not see one that is not.
 async fn hidden_columns(
     connection: &mut PgConnection,
+    schema: &Schema,
 ) -> Result<Vec<PrivilegeDifference>, DbError> {
     let readable: Vec<_> = TABLES
         .iter()
@@ -116,11 +124,14 @@ async fn hidden_columns(
         .collect();
     let columns: Vec<(String, String, bool)> = sqlx::query_as(
         "SELECT t.name, k.attname::text, has_column_privilege($1::text, k.attrelid, k.attnum, 'SELECT') \
-           FROM unnest($2::text[]) t(name) JOIN pg_attribute k ON k.attrelid = to_regclass('public.' || t.name) \
+           FROM unnest($2::text[]) t(name) \
+           JOIN pg_class c ON c.relname = t.name AND c.relnamespace = (SELECT n.oid FROM pg_namespace n WHERE n.nspname = $3) \
+           JOIN pg_attribute k ON k.attrelid = c.oid \
           WHERE k.attnum > 0 AND NOT k.attisdropped",
     )
     .bind(READONLY)
     .bind(readable)
+    .bind(schema.name())
     .fetch_all(connection)
     .await?;
     Ok(columns
@@ -138,47 +149,51 @@ async fn hidden_columns(
 /// Objects nobody declared, and grants to logins nobody declared.
 async fn undeclared(
     connection: &mut PgConnection,
+    schema: &Schema,
     tables: &[&str],
     functions: &[&str],
 ) -> Result<Vec<PrivilegeDifference>, DbError> {
     let rows: Vec<(String, String, String)> = sqlx::query_as(
-        "SELECT 'PUBLIC', 'undeclared object', relname::text FROM pg_class \
+        "WITH others AS (SELECT c.relnamespace AS oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+                          WHERE c.relname = 'symphony_schema' AND c.relkind = 'r' AND c.relowner = $1::text::regrole \
+                            AND n.nspname <> $5), \
+              relations AS (SELECT * FROM pg_class WHERE relnamespace NOT IN (SELECT oid FROM others)), \
+              routines AS (SELECT * FROM pg_proc WHERE pronamespace NOT IN (SELECT oid FROM others)) \
+         SELECT 'PUBLIC', 'undeclared object', relname::text FROM relations \
           WHERE relowner = $1::text::regrole AND relkind IN ('r', 'v', 'm', 'p', 'f') AND relname <> ALL ($2) \
          UNION ALL \
-         SELECT 'PUBLIC', 'undeclared object', proname::text FROM pg_proc \
+         SELECT 'PUBLIC', 'undeclared object', proname::text FROM routines \
           WHERE proowner = $1::text::regrole AND proname <> ALL ($3) \
          UNION ALL \
          SELECT a.grantee::regrole::text, a.privilege_type, c.relname::text \
-           FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a \
+           FROM relations c CROSS JOIN LATERAL aclexplode(c.relacl) a \
           WHERE c.relowner = $1::text::regrole AND a.grantee <> 0 AND a.grantee <> c.relowner \
             AND a.grantee::regrole::text <> ALL ($4) \
          UNION ALL \
          SELECT a.grantee::regrole::text, a.privilege_type, p.proname::text \
-           FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) a \
+           FROM routines p CROSS JOIN LATERAL aclexplode(p.proacl) a \
           WHERE p.proowner = $1::text::regrole AND a.grantee <> 0 AND a.grantee <> p.proowner \
             AND a.grantee::regrole::text <> ALL ($4) \
          UNION ALL \
          SELECT a.grantee::regrole::text, a.privilege_type, format('%s.%s', c.relname, k.attname) \
-           FROM pg_class c JOIN pg_attribute k ON k.attrelid = c.oid CROSS JOIN LATERAL aclexplode(k.attacl) a \
+           FROM relations c JOIN pg_attribute k ON k.attrelid = c.oid CROSS JOIN LATERAL aclexplode(k.attacl) a \
           WHERE c.relowner = $1::text::regrole AND a.grantee <> 0 AND a.grantee <> c.relowner \
             AND a.grantee::regrole::text <> ALL ($4) \
          UNION ALL \
          SELECT r.role, p.privilege, c.relname::text \
-           FROM pg_class c CROSS JOIN unnest($4::text[] || 'public'::text) r(role) \
+           FROM relations c CROSS JOIN unnest($4::text[] || 'public'::text) r(role) \
           CROSS JOIN unnest(ARRAY['USAGE', 'SELECT', 'UPDATE']) p(privilege) \
           WHERE c.relowner = $1::text::regrole AND c.relkind = 'S' AND has_sequence_privilege(r.role, c.oid, p.privilege) \
          UNION ALL \
-         SELECT r.role, 'CREATE', 'schema public' FROM unnest($4::text[] || $1::text) r(role) \
-          WHERE has_schema_privilege(r.role, 'public', 'CREATE') \
-         UNION ALL \
-         SELECT r.role, p.privilege, 'schema symphony_internal' FROM unnest($4::text[] || 'public'::text) r(role) \
-          CROSS JOIN unnest(ARRAY['CREATE', 'USAGE']) p(privilege) \
-          WHERE has_schema_privilege(r.role, 'symphony_internal', p.privilege)",
+         SELECT r.role, 'CREATE', 'schema ' || $5 FROM unnest($4::text[] || CASE WHEN $6 THEN $1::text END) r(role) \
+           JOIN pg_namespace n ON n.nspname = $5 AND has_schema_privilege(r.role, n.oid, 'CREATE')",
     )
     .bind(OWNER)
     .bind(tables)
     .bind(functions)
     .bind(RUNTIME_ROLES)
+    .bind(schema.name())
+    .bind(schema.is_shared())
     .fetch_all(connection)
     .await?;
     Ok(rows
@@ -244,6 +259,27 @@ pub async fn server_facts(connection: &mut PgConnection) -> Result<ServerFacts, 
     .await?)
 }
 
+/// A transaction that has told events and has not ended: events behind it wait.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, sqlx::FromRow)]
+pub struct OpenProducer {
+    /// Its session; `None` for a prepared transaction.
+    pub pid: Option<i32>,
+    /// Who.
+    pub login: Option<String>,
+    /// By its own word.
+    pub application: Option<String>,
+    /// For how long the oldest event behind it has waited; `None` if none does.
+    pub delays_seconds: Option<i64>,
+}
+
+/// All of them, those that delay others first.
+pub async fn open_producers(
+    connection: &mut PgConnection,
+    schema: &Schema,
+) -> Result<Vec<OpenProducer>, DbError> {
+    Ok(sqlx::query_as(schema.sql(calls::OPEN_PRODUCERS.sql)).fetch_all(connection).await?)
+}
+
 /// Who can become the owner, and so switch the ledger's guards off.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, sqlx::FromRow)]
 pub struct OwnerAccess {
@@ -285,23 +321,41 @@ pub struct Bloat {
     pub bytes: i64,
 }
 
-/// Of the hot tables.
-pub async fn bloat(connection: &mut PgConnection) -> Result<Vec<Bloat>, DbError> {
+/// Of the hot tables of every lane.
+pub async fn bloat(connection: &mut PgConnection, schema: &Schema) -> Result<Vec<Bloat>, DbError> {
     Ok(sqlx::query_as(
         "SELECT relname::text AS table_name, n_live_tup AS live_rows, n_dead_tup AS dead_rows, \
                 pg_total_relation_size(relid) AS bytes \
            FROM pg_stat_user_tables \
-          WHERE schemaname = 'public' AND relname IN ('payment_outbox_pending', 'participant_outbox_sequences', 'payment_outbox_workers') \
-          ORDER BY relname",
+          WHERE schemaname = $1 AND relname = ANY ($2) ORDER BY relname",
+    )
+    .bind(schema.name())
+    .bind(tables::of_kind(tables::TableKind::Hot))
+    .fetch_all(connection)
+    .await?)
+}
+
+/// How many acts of each lane wait for a second person; lanes without any are left out.
+pub async fn waiting_approvals(
+    connection: &mut PgConnection,
+    schema: &Schema,
+) -> Result<Vec<(String, i64)>, DbError> {
+    Ok(sqlx::query_as(
+        schema.sql("SELECT lane, requests FROM symphony.outbox_waiting_approvals ORDER BY lane"),
     )
     .fetch_all(connection)
     .await?)
 }
 
 /// How many contradictions of each lane nobody has closed; lanes without any are left out.
-pub async fn open_incidents(connection: &mut PgConnection) -> Result<Vec<(String, i64)>, DbError> {
+pub async fn open_incidents(
+    connection: &mut PgConnection,
+    schema: &Schema,
+) -> Result<Vec<(String, i64)>, DbError> {
     Ok(sqlx::query_as(
-        "SELECT lane, count(*) FROM public.outbox_incidents GROUP BY lane ORDER BY lane",
+        schema.sql(
+            "SELECT lane, count(*) FROM symphony.outbox_incidents GROUP BY lane ORDER BY lane",
+        ),
     )
     .fetch_all(connection)
     .await?)

@@ -2,40 +2,70 @@
 //!
 //! - [`Database`]: a pool, and transactions that act as one role and know what became of their COMMIT
 //!   (`roles.rs`, `transaction.rs`); `session.rs` knows whether a pooler stands between, `connection.rs` how long to wait.
-//! - [`Ingest`], [`Executor`], [`Operator`], [`Auditor`], [`Inbox`]: one handle per role, each able to name only what
-//!   its role may call.
-//! - [`migrate`], [`catalog`], [`inspect`], [`data_checks`]: installing the schema, comparing the live one with what was
-//!   declared, and the data with itself.
-//! - [`calls`]: the signature of every function called here, compared with the live catalog by a test.
+//! - [`Producer`], `Worker`, `Operator`, `Auditor`, `Consumer`: a handle for everyone who acts, each able to name only what
+//!   its role may call; `payments/`, `events/` and `triggers/` have what each of them calls, lane by lane.
+//! - `migrate`, `catalog`, `inspect`, `data_checks`: installing the schema, comparing the live one with what was declared,
+//!   and the data with itself (feature `admin`).
+//! - [`calls`]: the signature of every function called here, and `tables`: every table; both compared with the
+//!   live catalog by a test.
 
-mod app_reader;
-mod apps;
+#[cfg(feature = "admin")]
+mod approvals;
+#[cfg(feature = "admin")]
 mod auditor;
 pub mod calls;
+#[cfg(feature = "admin")]
 pub mod catalog;
 mod connection;
+#[cfg(feature = "consumer")]
+mod consumer;
+#[cfg(feature = "admin")]
 pub mod data_checks;
+#[cfg(feature = "admin")]
 mod dead_letters;
+#[cfg(any(feature = "admin", feature = "worker"))]
 mod destinations;
 mod error;
-mod event_reader;
-mod events;
-mod executor;
+pub(crate) mod events;
+#[cfg(feature = "worker")]
 mod hints;
 mod hosts;
-mod inbox;
-mod ingest;
+#[cfg(feature = "admin")]
 pub mod inspect;
+#[cfg(feature = "worker")]
+mod leases;
+#[cfg(feature = "admin")]
+mod listings;
+#[cfg(feature = "admin")]
 pub mod migrate;
+#[cfg(feature = "admin")]
 mod operator;
+#[cfg(feature = "admin")]
+mod pages;
+pub(crate) mod payments;
+#[cfg(feature = "admin")]
 pub mod privileges;
+mod producer;
 mod roles;
-mod sends;
+mod schema_name;
+#[cfg(feature = "admin")]
+mod search;
+mod server_signals;
 mod session;
+#[cfg(any(feature = "admin", feature = "worker"))]
+mod status;
+#[cfg(feature = "admin")]
+pub mod tables;
+#[cfg(feature = "admin")]
+mod tokens;
 mod transaction;
-mod triggers;
+pub(crate) mod triggers;
+#[cfg(feature = "admin")]
 mod waits;
+#[cfg(any(feature = "admin", feature = "worker"))]
 mod witness;
+#[cfg(feature = "worker")]
+mod worker;
 
 use std::future::Future;
 use std::pin::pin;
@@ -46,55 +76,116 @@ use std::time::{Duration, Instant};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{Connection as _, PgConnection};
 
-pub use app_reader::{AppPart, ExecutionAttemptRow};
-pub use apps::{
-    AppRow, DeletedApp, ExecutionRow, Fired, Firing, PushAnswer, ReplayAnswer, ReplyRow, RouteRow,
-    TriggerChange, TriggerSettings,
+#[cfg(feature = "admin")]
+pub use approvals::{
+    ActCall, Approval, ApprovalAnswer, ApprovalQuery, ApprovalRequest, Approver, RequestEnd,
 };
-pub use auditor::{
-    AttemptRow, Auditor, EventRow, FoundItem, Incident, InstructionRow, ItemLife, LaneStatus,
-    LedgerFigures, LiveItem,
-};
+#[cfg(feature = "admin")]
+pub use auditor::{Auditor, Incident};
 pub use connection::{CONNECTION_LOG_TARGET, SERVER_VERSION_MIN, connect, require_version};
+#[cfg(feature = "consumer")]
+pub use consumer::{ActsAs, Consumer};
+#[cfg(feature = "admin")]
 pub use dead_letters::{
     ClosedLetter, FailedExecution, InquiryAnswer, LetterCount, LetterFilter, LetterLane,
     StatedItem, WaitingItem, WaitingQuery,
 };
-pub use destinations::{DestinationReport, DestinationStatus, Paused, UNSERVED, Unserved};
+#[cfg(feature = "worker")]
+pub use destinations::{DestinationReport, ReportedOutcomes};
+#[cfg(feature = "admin")]
+pub use destinations::{DestinationStatus, Paused, UNSERVED, Unserved};
 pub use error::DbError;
-pub use event_reader::{
+#[cfg(feature = "admin")]
+pub use events::auditor::{
     EventAttemptRow, EventFigures, EventFilter, EventLife, EventRecord, FoundEvent,
 };
-pub use events::{
-    BucketLease, ClaimedEvent, EnqueuedEvent, EventAnswer, EventClaim, EventLaneSettings,
-    EventOutcome, EventRecorded, EventRedriveAnswer, EventSkipAnswer, EventState, RepairedEvent,
-    Resend,
+#[cfg(feature = "admin")]
+pub use events::operator::{EventLaneSettings, EventRedriveAnswer, EventSkipAnswer, Resend};
+#[cfg(feature = "worker")]
+pub use events::worker::{
+    BucketLease, ClaimedEvent, EventClaim, EventOutcome, EventRecorded, EventState, EventsClaimed,
+    RepairedEvent,
 };
-pub use executor::{
-    Claim, ClaimRequest, ClaimedItem, Completion, CompletionAnswer, CompletionResult, Executor,
-    LateOutcome, Lease, RepairedItem, SettledAttempt,
-};
+#[cfg(feature = "worker")]
 pub use hints::{Heard, Hints};
 pub use hosts::find_writable;
-pub use inbox::{ActsAs, Inbox};
-pub use ingest::{EnqueueAnswer, EnqueuedPayment, Ingest};
-pub use operator::{
-    ActAnswer, ClosedIncident, IncidentLane, JudgedAnswer, Known, KnownTry, LaneSettings, Operator,
-    RailSettings, RedriveAnswer, SwitchAnswer,
+#[cfg(feature = "worker")]
+pub use leases::{EndedLeases, LaneLease};
+#[cfg(feature = "admin")]
+pub use listings::{
+    ActCursor, ActRow, ActsQuery, LeaseRow, LeasesQuery, NumberedPayment, ParticipantRow,
+    SequenceGap, SequenceProof, TopicRow, WorkerRow, WorkersQuery,
 };
+#[cfg(feature = "admin")]
+pub use operator::{ClosedIncident, IncidentLane, Operator, SwitchAnswer};
+#[cfg(feature = "admin")]
+pub use pages::{IncidentPlace, LeasePlace, place_of_lease};
+#[cfg(feature = "admin")]
+pub use payments::auditor::{
+    AttemptRow, EventRow, FoundItem, InstructionRow, ItemLife, LedgerFigures, LiveItem,
+};
+#[cfg(feature = "admin")]
+pub use payments::operator::{
+    ActAnswer, JudgedAnswer, Known, KnownTry, PaymentLaneSettings, RailSettings, RedriveAnswer,
+};
+#[cfg(feature = "worker")]
+pub use payments::sends::{SendHistory, UnknownItems};
+#[cfg(feature = "worker")]
+pub use payments::worker::{
+    Claim, ClaimRequest, ClaimedItem, Completion, CompletionAnswer, CompletionResult, LateOutcome,
+    Lease, RepairedItem, SettledAttempt,
+};
+pub use producer::{Placed, Producer, UnknownState};
 pub use roles::{Role, RoleSource};
+pub use schema_name::Schema;
+#[cfg(feature = "admin")]
+pub use search::FoundElsewhere;
 pub use session::{Link, Pooler, Session};
+#[cfg(any(feature = "admin", feature = "worker"))]
+pub use status::LaneStatus;
+#[cfg(feature = "worker")]
+pub use status::{LaneActivity, LaneFigures};
+#[cfg(feature = "admin")]
+pub use tokens::{CreatedToken, NewToken, RevokedToken, TokenAdmin, TokenIdentity, TokenRow};
 pub use transaction::RoleTransaction;
-pub use triggers::{
-    AppLimit, ClaimedTrigger, DueTick, ReplyListener, ScriptRow, TriggerLease, TriggerOutcome,
-    TriggerRecorded, TriggerState,
+#[cfg(feature = "admin")]
+pub use triggers::app_data::{
+    AppVersion, EntryAnswer, KvEntryRow, KvQuery, RollbackAnswer, SecretAnswer, SecretRow,
 };
+#[cfg(feature = "admin")]
+pub use triggers::auditor::{
+    AppMailRow, AppPart, AppRow, EndedExecution, ExecutionAttemptRow, ExecutionQuery, ExecutionRow,
+    ExecutionTree, PENDING_COUNTED_MAX, TREE_COUNTED_MAX,
+};
+#[cfg(feature = "worker")]
+pub use triggers::leased_requests::{EndedRequest, WrittenRequest};
+#[cfg(feature = "admin")]
+pub use triggers::operator::{
+    DeletedApp, MailGranted, MailRevoked, PushAnswer, ReplayAnswer, TriggerChange,
+    TriggerLaneSettings,
+};
+#[cfg(feature = "worker")]
+pub use triggers::retention::RetiredExecutions;
+#[cfg(any(feature = "admin", feature = "worker"))]
+pub use triggers::sealed::SealedSecret;
+#[cfg(feature = "worker")]
+pub use triggers::worker::{
+    AppLimit, ClaimedTrigger, DueTick, ExpiredReply, RepairedTrigger, ReplyListener, ReplyRow,
+    RouteRow, ScriptRow, StoredEntry, StoredKeys, TriggerLease, TriggerOutcome, TriggerRecorded,
+    TriggerState,
+};
+#[cfg(feature = "admin")]
 pub use waits::{EventWaits, PaymentWaits, TriggerWaits};
+#[cfg(feature = "admin")]
+pub use witness::AcceptAnswer;
+#[cfg(feature = "worker")]
+pub use witness::{Beat, ServerState};
+#[cfg(any(feature = "admin", feature = "worker"))]
+pub use witness::{SERVER_RECORD, ServerRecord};
+#[cfg(feature = "worker")]
+pub use worker::Worker;
 
-pub use sends::{SendHistory, UnknownItems};
-pub use witness::{AcceptAnswer, Beat, SERVER_RECORD, ServerRecord, ServerState};
-
-/// How long a worker waits for one call: a connection that swallows everything never says so.
+/// How long a worker waits for one call: a dead connection may never report an error.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// How long a connection at rest may take to answer a ping.
 const PING_LIMIT: Duration = Duration::from_secs(2);
@@ -108,11 +199,14 @@ const SUSPICION: Duration = Duration::from_mins(1);
 pub struct Database {
     pool: PgPool,
     roles: RoleSource,
+    schema: Schema,
     call_limit: Duration,
     suspect_until: Arc<Mutex<Option<Instant>>>,
-    news: Arc<witness::ServerNews>,
+    signals: Arc<server_signals::ServerSignals>,
     /// Who we are to the server.
     login: Arc<str>,
+    /// The token that is acted for, and the roles of its scopes.
+    token: Option<roles::ActingToken>,
     /// The roles to read and act as that the login was found to have.
     held_roles: Arc<OnceLock<Vec<String>>>,
     /// A pooler lends the sessions. Never false again once it was true.
@@ -123,6 +217,17 @@ pub struct Database {
 
 impl Database {
     /// Connect, with at most this many connections.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use symphony::db::{Database, RoleSource};
+    ///
+    /// let options = "postgres://shop@localhost/shop".parse()?;
+    /// // The login's own roles: it is a member of what it needs, and of nothing else.
+    /// let database = Database::connect(options, 8, RoleSource::Login).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn connect(
         options: PgConnectOptions,
         connections_max: u32,
@@ -142,7 +247,7 @@ impl Database {
         let database = Self::connect_through(pooler, first, connections_max, roles).await?;
         let options = (*database.pool.connect_options()).clone();
         let link = Link { options, pooled: database.sessions_are_lent() };
-        hosts::follow(database.pool.clone(), link, hosts.clone(), &database.news);
+        hosts::follow(database.pool.clone(), link, hosts.clone(), &database.signals);
         Ok(Self { hosts: hosts.into(), ..database })
     }
 
@@ -160,12 +265,12 @@ impl Database {
         let (looked_at, detects) = (lent.clone(), pooler == Pooler::Detect);
         let suspect_until = Arc::new(Mutex::new(None));
         let suspicion = suspect_until.clone();
-        let news: Arc<witness::ServerNews> = Arc::default();
-        let moves = news.clone();
+        let signals: Arc<server_signals::ServerSignals> = Arc::default();
+        let moves = signals.clone();
         let pool = PgPoolOptions::new()
             .max_connections(connections_max)
             .acquire_timeout(Duration::from_secs(10))
-            // The pool's own tests wait for ever, and a connection that swallows everything would keep its place.
+            // The pool's own test has no time limit: a dead connection would block its place for ever.
             .test_before_acquire(false)
             .after_connect(move |connection, _| {
                 // A name may lead to a pooler later that led to the server at first.
@@ -181,7 +286,7 @@ impl Database {
                 })
             })
             .before_acquire(move |connection, rest| {
-                // It leads to a host that takes no more writes.
+                // This connection is older than the move to another host.
                 if moves.moved_within(rest.age) {
                     return Box::pin(async { Ok(false) });
                 }
@@ -198,14 +303,27 @@ impl Database {
         Ok(Self {
             pool,
             roles,
+            schema: Schema::default(),
             call_limit: CALL_LIMIT,
             suspect_until,
             login,
+            token: None,
             held_roles: Arc::default(),
             lent,
-            news,
+            signals,
             hosts: Arc::from([]),
         })
+    }
+
+    /// The same for the installation in this schema.
+    #[must_use]
+    pub fn in_schema(self, schema: Schema) -> Self {
+        Self { schema, ..self }
+    }
+
+    /// The schema of the installation.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
     }
 
     /// The same, waiting this long for one call of a worker.
@@ -220,9 +338,9 @@ impl Database {
         &self,
         call: impl Future<Output = Result<T, DbError>>,
     ) -> Result<T, DbError> {
-        // Dropped after the suspicion is known, and with it the connection.
+        // Dropped, with its connection, only after the pool has become suspicious.
         let mut call = pin!(call);
-        let mut moved = self.news.moved.subscribe();
+        let mut moved = self.signals.moved.subscribe();
         tokio::select! {
             biased;
             answer = tokio::time::timeout(self.call_limit, call.as_mut()) => {
@@ -243,8 +361,9 @@ impl Database {
     }
 
     /// What is known in this process about the server.
-    pub(crate) fn news(&self) -> &Arc<witness::ServerNews> {
-        &self.news
+    #[cfg(feature = "worker")]
+    pub(crate) fn signals(&self) -> &Arc<server_signals::ServerSignals> {
+        &self.signals
     }
 
     /// Whether a transaction pooler lends the sessions: then no statement may have a name, and nothing can be heard.
@@ -258,28 +377,44 @@ impl Database {
     }
 
     /// The producer's handle.
-    pub fn ingest(&self) -> Ingest {
-        Ingest::new(self.clone())
+    pub fn producer(&self) -> Producer {
+        Producer::new(self.clone())
     }
 
     /// The worker's handle.
-    pub fn executor(&self) -> Executor {
-        Executor::new(self.clone())
+    #[cfg(feature = "worker")]
+    pub fn worker(&self) -> Worker {
+        Worker::new(self.clone())
     }
 
     /// The operator's handle.
+    #[cfg(feature = "admin")]
     pub fn operator(&self) -> Operator {
         Operator::new(self.clone())
     }
 
+    /// The handle of whoever hands out tokens.
+    #[cfg(feature = "admin")]
+    pub fn token_admin(&self) -> TokenAdmin {
+        TokenAdmin::new(self.clone())
+    }
+
+    /// The approver's handle.
+    #[cfg(feature = "admin")]
+    pub fn approver(&self) -> Approver {
+        Approver::new(self.clone())
+    }
+
     /// The reader's handle.
+    #[cfg(feature = "admin")]
     pub fn auditor(&self) -> Auditor {
         Auditor::new(self.clone())
     }
 
     /// The consumer's handle.
-    pub fn inbox(&self) -> Inbox {
-        Inbox::new(self.clone())
+    #[cfg(feature = "consumer")]
+    pub fn consumer(&self) -> Consumer {
+        Consumer::new(self.clone())
     }
 }
 

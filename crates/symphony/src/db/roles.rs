@@ -1,19 +1,28 @@
 //! Which role a transaction acts as, and which of several a login has.
 
+use std::fmt;
+use std::sync::Arc;
+
 use super::{Database, DbError, RoleTransaction};
 
 /// What a transaction is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Produces.
-    Ingest,
+    Producer,
     /// Works.
-    Executor,
+    Worker,
     /// Acts on items: as `symphony_operator`, or as `symphony_approver` where the login has only that.
     Operator,
     /// Reads: as the first of `symphony_auditor`, `symphony_operator`, `symphony_approver` and `symphony_readonly` that
     /// the login has.
     Auditor,
+    /// Approves what others ask for.
+    Approver,
+    /// Hands out tokens of the API.
+    TokenAdmin,
+    /// Asks whose a token is.
+    Authenticator,
     /// Applies events.
     Consumer,
 }
@@ -22,14 +31,32 @@ impl Role {
     /// The database's roles that will do, the best one first.
     pub fn names(self) -> &'static [&'static str] {
         match self {
-            Self::Ingest => &["symphony_ingest"],
-            Self::Executor => &["symphony_executor"],
+            Self::Producer => &["symphony_ingest"],
+            Self::Worker | Self::Authenticator => &["symphony_executor"],
             Self::Operator => &["symphony_operator", "symphony_approver"],
             Self::Auditor => {
                 &["symphony_auditor", "symphony_operator", "symphony_approver", "symphony_readonly"]
             }
+            Self::Approver => &["symphony_approver"],
+            Self::TokenAdmin => &["symphony_auth"],
             Self::Consumer => &["symphony_consumer"],
         }
+    }
+}
+
+/// A token of the API that is acted for. Its secret is never printed.
+#[derive(Clone)]
+#[cfg_attr(not(feature = "admin"), allow(dead_code))]
+pub(super) struct ActingToken {
+    /// What its holder knows.
+    pub(super) secret: Arc<str>,
+    /// The roles of its scopes.
+    pub(super) roles: Arc<[&'static str]>,
+}
+
+impl fmt::Debug for ActingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ActingToken").field("roles", &self.roles).finish_non_exhaustive()
     }
 }
 
@@ -43,6 +70,7 @@ pub enum RoleSource {
 }
 
 /// What a reader's role lets it see.
+#[cfg(feature = "admin")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sight {
     /// Everything.
@@ -51,6 +79,7 @@ pub(super) enum Sight {
     Masked,
 }
 
+#[cfg(feature = "admin")]
 impl Sight {
     /// A column that is hidden from some, or nothing in its place.
     pub(super) fn of(self, column: &str, kind: &str) -> String {
@@ -61,8 +90,8 @@ impl Sight {
     }
 }
 
-/// A worker's transactions end by themselves: where its connection swallowed the COMMIT, the server would otherwise
-/// hold the rows for hours, against the same worker's next try too. Set with the transaction, as the role is.
+/// A worker's idle transactions are ended by the server. If a COMMIT is lost on the way, the server would otherwise keep the
+/// rows locked for hours, for the same worker's next try too. Set with the transaction, as the role is.
 const BEGIN_AS_WORKER: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '10s'";
 
 /// The roles of these that the session's login may act as, in the order given. From 16 on a membership may go
@@ -79,10 +108,12 @@ fn begin_as(role: &str) -> &'static str {
         "symphony_executor" => {
             "BEGIN; SET LOCAL ROLE symphony_executor; SET LOCAL idle_in_transaction_session_timeout = '10s'"
         }
-        "symphony_operator" => "BEGIN; SET LOCAL ROLE symphony_operator",
-        "symphony_approver" => "BEGIN; SET LOCAL ROLE symphony_approver",
-        "symphony_auditor" => "BEGIN; SET LOCAL ROLE symphony_auditor",
-        "symphony_readonly" => "BEGIN; SET LOCAL ROLE symphony_readonly",
+        // What people read above a large backlog is compiled for longer than it runs.
+        "symphony_operator" => "BEGIN; SET LOCAL ROLE symphony_operator; SET LOCAL jit = off",
+        "symphony_approver" => "BEGIN; SET LOCAL ROLE symphony_approver; SET LOCAL jit = off",
+        "symphony_auditor" => "BEGIN; SET LOCAL ROLE symphony_auditor; SET LOCAL jit = off",
+        "symphony_readonly" => "BEGIN; SET LOCAL ROLE symphony_readonly; SET LOCAL jit = off",
+        "symphony_auth" => "BEGIN; SET LOCAL ROLE symphony_auth",
         _ => "BEGIN; SET LOCAL ROLE symphony_consumer",
     }
 }
@@ -91,22 +122,36 @@ impl Database {
     /// Start a transaction that acts as one role.
     pub async fn begin(&self, role: Role) -> Result<RoleTransaction, DbError> {
         let statements = match (self.roles, role) {
+            // A token's scopes are roles, whatever the login has by itself.
+            (_, role) if self.token.is_some() => begin_as(self.held_role(role).await?),
             // Any SET pins a session of RDS Proxy; there the login itself has the time-out, as docs/OPERATING.md says.
-            (RoleSource::Login, Role::Executor) if !self.sessions_are_lent() => BEGIN_AS_WORKER,
+            (RoleSource::Login, Role::Worker) if !self.sessions_are_lent() => BEGIN_AS_WORKER,
             (RoleSource::Login, _) => "BEGIN",
             (RoleSource::EachTransaction, role) => begin_as(self.held_role(role).await?),
         };
         // One round trip for all of it.
-        RoleTransaction::begin(self, statements).await.map_err(|error| match error {
-            DbError::MissingPrivilege { .. } => self.missing(role),
-            other => other,
-        })
+        let mut transaction =
+            RoleTransaction::begin(self, statements).await.map_err(|error| match error {
+                DbError::MissingPrivilege { .. } => self.missing(role),
+                other => other,
+            })?;
+        if let Some(ActingToken { secret, .. }) = &self.token
+            && matches!(role, Role::Operator | Role::Approver)
+        {
+            // Who asks and who approves must be proved; a reader's snapshot begins with its first query. The secret itself, so that the database need not take anybody's word for it.
+            sqlx::query_scalar::<_, bool>("SELECT set_config('symphony.token', $1, true) IS NULL")
+                .bind(&**secret)
+                .fetch_one(transaction.session())
+                .await?;
+        }
+        Ok(transaction)
     }
 
     /// Start a reader's transaction, and say what it may see.
+    #[cfg(feature = "admin")]
     pub(super) async fn begin_reading(&self) -> Result<(RoleTransaction, Sight), DbError> {
         let transaction = self.begin(Role::Auditor).await?;
-        let masked = self.roles == RoleSource::EachTransaction
+        let masked = (self.roles == RoleSource::EachTransaction || self.token.is_some())
             && self.held_role(Role::Auditor).await? == "symphony_readonly";
         Ok((transaction, if masked { Sight::Masked } else { Sight::Whole }))
     }
@@ -122,6 +167,10 @@ impl Database {
         let first_of = |held: &[String]| {
             names.iter().find(|name| held.iter().any(|held| held == *name)).copied()
         };
+        if let Some(ActingToken { roles: allowed, .. }) = &self.token {
+            let granted = names.iter().find(|name| allowed.contains(name)).copied();
+            return granted.ok_or_else(|| self.missing(role));
+        }
         if let [only] = names {
             return Ok(only);
         }
@@ -131,7 +180,7 @@ impl Database {
         let mut transaction = self.begin_as_login().await?;
         let asked = Role::Auditor.names();
         let held: Vec<String> =
-            sqlx::query_scalar(HELD_ROLES).bind(asked).fetch_all(&mut transaction).await?;
+            sqlx::query_scalar(HELD_ROLES).bind(asked).fetch_all(transaction.session()).await?;
         // A login that has none is asked about again: somebody may grant it one meanwhile.
         let found = first_of(&held);
         if found.is_some() {
@@ -150,7 +199,7 @@ impl Database {
 /// What PostgreSQL would say of a cluster that was never migrated.
 async fn missing_role(transaction: &mut RoleTransaction) -> Result<Option<String>, DbError> {
     let exists: bool = sqlx::query_scalar("SELECT to_regrole('symphony_auditor') IS NOT NULL")
-        .fetch_one(transaction)
+        .fetch_one(transaction.session())
         .await?;
     Ok((!exists).then(|| "role \"symphony_auditor\" does not exist".to_owned()))
 }

@@ -1,4 +1,4 @@
-//! Whose session a connection has: ours alone, or one that a pooler lends for a transaction.
+//! Whether a connection has a server session of its own, or one that a pooler lends for a transaction.
 //!
 //! Behind a transaction pooler nothing may be left in a session: no named statement, no LISTEN, no lock. A name that
 //! one client prepared means another's statement on the next server connection, so it must be known before the first
@@ -12,9 +12,9 @@ use sqlx::error::BoxDynError;
 use sqlx::postgres::{
     PgArguments, PgConnectOptions, PgConnection, PgQueryResult, PgRow, PgStatement, PgTypeInfo,
 };
-use sqlx::{Connection as _, Either, Execute, Executor, Postgres, SqlStr, Transaction};
+use sqlx::{Connection as _, Either, Execute, Executor, FromRow, Postgres, SqlStr, Transaction};
 
-use super::{DbError, connect};
+use super::{DbError, Schema, connect};
 
 /// The setting that only a session of our own has.
 const MARK: &str = "symphony.own_session";
@@ -62,7 +62,7 @@ impl Link {
                     Self { options, pooled: true }
                 })
             }
-            // Whatever refuses the mark and takes the same without it stands between us and the server.
+            // A server takes the mark. What refuses it and accepts the same without it is a pooler.
             Err(DbError::Refused { sqlstate, .. }) if may_be_about_the_mark(&sqlstate) => {
                 connect(&options).await?.close().await?;
                 Ok(Self { options, pooled: true })
@@ -90,48 +90,67 @@ fn may_be_about_the_mark(code: &str) -> bool {
     !["28", "3D", "53", "57"].iter().any(|class| code.starts_with(class))
 }
 
-/// A connection to put statements to. In a session of our own they are kept by name, so that each is parsed once;
+/// A connection to run statements on. In a session of our own they are kept by name, so that each is parsed once;
 /// in a lent one they have no name. Unnamed ones need a transaction around them: parsing and running are two steps,
 /// and a pooler may lend another session in between.
 pub struct Session<'c> {
     connection: &'c mut PgConnection,
     lent: bool,
+    schema: Schema,
 }
 
 impl<'c> Session<'c> {
-    pub(super) fn new(connection: &'c mut PgConnection, lent: bool) -> Self {
-        Self { connection, lent }
+    pub(super) fn new(connection: &'c mut PgConnection, lent: bool, schema: &Schema) -> Self {
+        Self { connection, lent, schema: schema.clone() }
     }
 
     /// One that a transaction pooler lends.
     pub fn lent(connection: &'c mut PgConnection) -> Self {
-        Self { connection, lent: true }
+        Self::new(connection, true, &Schema::default())
+    }
+
+    /// The same for the installation in this schema.
+    #[must_use]
+    pub fn in_schema(self, schema: &Schema) -> Self {
+        Self { schema: schema.clone(), ..self }
     }
 }
 
 impl Debug for Session<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("lent", &self.lent).finish_non_exhaustive()
+        f.debug_struct("Session")
+            .field("lent", &self.lent)
+            .field("schema", &self.schema)
+            .finish_non_exhaustive()
     }
 }
 
 impl<'c> From<&'c mut PgConnection> for Session<'c> {
     fn from(connection: &'c mut PgConnection) -> Self {
-        Self { connection, lent: false }
+        Self::new(connection, false, &Schema::default())
     }
 }
 
 impl<'c> From<&'c mut Transaction<'_, Postgres>> for Session<'c> {
     fn from(transaction: &'c mut Transaction<'_, Postgres>) -> Self {
-        Self { connection: &mut *transaction, lent: false }
+        Self::new(&mut *transaction, false, &Schema::default())
     }
 }
 
 impl<'c> From<&'c mut sqlx::pool::PoolConnection<Postgres>> for Session<'c> {
     fn from(connection: &'c mut sqlx::pool::PoolConnection<Postgres>) -> Self {
-        Self { connection: &mut *connection, lent: false }
+        Self::new(&mut *connection, false, &Schema::default())
     }
 }
+
+/// A row of an answer, read by the names of its columns.
+pub(super) trait Row: for<'r> FromRow<'r, PgRow> + Send + Unpin {}
+
+impl<T: for<'r> FromRow<'r, PgRow> + Send + Unpin> Row for T {}
+
+/// A statement with its arguments, not yet run.
+#[cfg(any(feature = "admin", feature = "worker"))]
+pub(super) type Query<'q, T> = sqlx::query::QueryAs<'q, Postgres, T, PgArguments>;
 
 type Step = Result<Either<PgQueryResult, PgRow>, sqlx::Error>;
 
@@ -143,11 +162,8 @@ impl<'c> Executor<'c> for Session<'c> {
         'c: 'e,
         E: 'q + Execute<'q, Postgres>,
     {
-        if self.lent {
-            self.connection.fetch_many(Unnamed(query))
-        } else {
-            self.connection.fetch_many(query)
-        }
+        let Self { connection, lent, schema } = self;
+        connection.fetch_many(SessionStatement { query, lent, schema })
     }
 
     fn fetch_optional<'e, 'q: 'e, E>(
@@ -158,11 +174,8 @@ impl<'c> Executor<'c> for Session<'c> {
         'c: 'e,
         E: 'q + Execute<'q, Postgres>,
     {
-        if self.lent {
-            self.connection.fetch_optional(Unnamed(query))
-        } else {
-            self.connection.fetch_optional(query)
-        }
+        let Self { connection, lent, schema } = self;
+        connection.fetch_optional(SessionStatement { query, lent, schema })
     }
 
     fn prepare_with<'e>(
@@ -173,27 +186,32 @@ impl<'c> Executor<'c> for Session<'c> {
     where
         'c: 'e,
     {
+        let sql = self.schema.statement(sql);
         self.connection.prepare_with(sql, parameters)
     }
 }
 
-/// A statement that gets no name.
-struct Unnamed<E>(E);
+/// A statement as a session runs it: for its schema, and without a name where the session is lent.
+struct SessionStatement<E> {
+    query: E,
+    lent: bool,
+    schema: Schema,
+}
 
-impl<'q, E: Execute<'q, Postgres>> Execute<'q, Postgres> for Unnamed<E> {
+impl<'q, E: Execute<'q, Postgres>> Execute<'q, Postgres> for SessionStatement<E> {
     fn sql(self) -> SqlStr {
-        self.0.sql()
+        self.schema.statement(self.query.sql())
     }
 
     fn statement(&self) -> Option<&PgStatement> {
-        self.0.statement()
+        self.query.statement()
     }
 
     fn take_arguments(&mut self) -> Result<Option<PgArguments>, BoxDynError> {
-        self.0.take_arguments()
+        self.query.take_arguments()
     }
 
     fn persistent(&self) -> bool {
-        false
+        !self.lent && self.query.persistent()
     }
 }

@@ -1,21 +1,17 @@
-//! A transaction that acts as one role, leaves nothing behind whatever fails, and knows what became of its COMMIT.
+//! A transaction that acts as one role, leaves nothing open whatever fails, and finds out whether its COMMIT succeeded.
 
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
-use futures_util::future::BoxFuture;
-use futures_util::stream::BoxStream;
 use sqlx::pool::PoolConnection;
-use sqlx::postgres::{
-    PgConnection, PgQueryResult, PgRow, PgStatement, PgTransactionManager, PgTypeInfo,
-};
-use sqlx::{Either, Execute, Executor, Postgres, SqlSafeStr, SqlStr};
+use sqlx::postgres::{PgConnection, PgTransactionManager};
+use sqlx::{Postgres, SqlSafeStr};
 use sqlx_core::transaction::TransactionManager as _;
 
 use super::session::Session;
 use super::{Database, DbError};
 
-/// How long to look for the fate of a lost COMMIT before calling it unknown.
+/// How long to look for the status of a lost COMMIT before calling it unknown.
 const COMMIT_LOOKUP: Duration = Duration::from_secs(30);
 /// How often to ask meanwhile.
 const COMMIT_LOOKUP_PAUSE: Duration = Duration::from_millis(50);
@@ -66,14 +62,28 @@ impl RoleTransaction {
     }
 
     /// The connection inside the transaction, for a caller's own statements. Where a pooler lends the session
-    /// ([`Database::sessions_are_lent`]) they must have no name: put them to [`session`](Self::session).
+    /// ([`Database::sessions_are_lent`]) they must have no name: run them on [`session`](Self::session).
     pub fn connection(&mut self) -> &mut PgConnection {
         &mut self.connection
     }
 
     /// The same for statements that need no name of their own.
     pub fn session(&mut self) -> Session<'_> {
-        Session::new(&mut self.connection, self.lent)
+        Session::new(&mut self.connection, self.lent, &self.database.schema)
+    }
+
+    /// Let the server give up any statement of this transaction that takes longer.
+    #[cfg(feature = "admin")]
+    pub(super) async fn give_up_statements_after(
+        &mut self,
+        time_max: Duration,
+    ) -> Result<(), DbError> {
+        let sql = "SELECT set_config('statement_timeout', $1, true) IS NULL";
+        let _set: bool = sqlx::query_scalar(sql)
+            .bind(time_max.as_millis().to_string())
+            .fetch_one(self.session())
+            .await?;
+        Ok(())
     }
 
     /// Commit. If the connection is lost meanwhile, ask the server what became of the transaction: an
@@ -105,6 +115,7 @@ impl RoleTransaction {
 
     /// Commit what whoever calls will call again if no answer comes, or leave to its lease: nobody has to find out
     /// what became of it, and a round trip is saved.
+    #[cfg(feature = "worker")]
     pub(crate) async fn commit_repeatable(self) -> Result<(), DbError> {
         Ok(self.end().await?)
     }
@@ -141,54 +152,18 @@ impl<'c> From<&'c mut RoleTransaction> for Session<'c> {
     }
 }
 
-type Step = Result<Either<PgQueryResult, PgRow>, sqlx::Error>;
-
-impl<'c> Executor<'c> for &'c mut RoleTransaction {
-    type Database = Postgres;
-
-    fn fetch_many<'e, 'q: 'e, E>(self, query: E) -> BoxStream<'e, Step>
-    where
-        'c: 'e,
-        E: 'q + Execute<'q, Postgres>,
-    {
-        self.session().fetch_many(query)
-    }
-
-    fn fetch_optional<'e, 'q: 'e, E>(
-        self,
-        query: E,
-    ) -> BoxFuture<'e, Result<Option<PgRow>, sqlx::Error>>
-    where
-        'c: 'e,
-        E: 'q + Execute<'q, Postgres>,
-    {
-        self.session().fetch_optional(query)
-    }
-
-    fn prepare_with<'e>(
-        self,
-        sql: SqlStr,
-        parameters: &'e [PgTypeInfo],
-    ) -> BoxFuture<'e, Result<PgStatement, sqlx::Error>>
-    where
-        'c: 'e,
-    {
-        self.session().prepare_with(sql, parameters)
-    }
-}
-
 /// What became of a transaction whose COMMIT got no answer, sent in this life of the server.
 async fn resolve_commit(database: &Database, xid: String, life: ServerLife) -> Result<(), DbError> {
     let started = Instant::now();
     while started.elapsed() < COMMIT_LOOKUP {
         match look_up_commit(database, &xid).await {
-            Ok((status, answering)) => match fate(status.as_deref(), answering == life) {
-                Fate::Committed => return Ok(()),
-                Fate::RolledBack => return Err(DbError::NotCommitted),
-                Fate::Unknown => return Err(DbError::CommitUnknown { xid }),
-                Fate::Undecided => {}
+            Ok((status, answering)) => match commit_status(status.as_deref(), answering == life) {
+                CommitStatus::Committed => return Ok(()),
+                CommitStatus::RolledBack => return Err(DbError::NotCommitted),
+                CommitStatus::Unknown => return Err(DbError::CommitUnknown { xid }),
+                CommitStatus::Undecided => {}
             },
-            Err(error) if error.is_passing() => {}
+            Err(error) if error.is_transient() => {}
             // A transaction id from the server's future: another server answered (a failover that lost it).
             Err(_) => return Err(DbError::CommitUnknown { xid }),
         }
@@ -203,13 +178,13 @@ async fn look_up_commit(
 ) -> Result<(Option<String>, ServerLife), DbError> {
     let mut transaction = database.begin_as_login().await?;
     let (status, started_at, recovered_at) =
-        sqlx::query_as(LOOK_UP_COMMIT).bind(xid).fetch_one(&mut transaction).await?;
+        sqlx::query_as(LOOK_UP_COMMIT).bind(xid).fetch_one(transaction.session()).await?;
     Ok((status, (started_at, recovered_at)))
 }
 
 /// What a server says of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum CommitStatus {
     Committed,
     RolledBack,
     /// Ask again.
@@ -220,13 +195,13 @@ enum Fate {
 /// Only the server that was told to commit, in that very life, can say what became of it. After a crash, and on a
 /// standby that took over without having heard of it, the transaction's number goes to somebody else's, and the server
 /// would answer for that one.
-fn fate(status: Option<&str>, same_life: bool) -> Fate {
+fn commit_status(status: Option<&str>, same_life: bool) -> CommitStatus {
     match status {
-        _ if !same_life => Fate::Unknown,
-        Some("committed") => Fate::Committed,
-        Some("aborted") => Fate::RolledBack,
-        Some(_) => Fate::Undecided,
-        None => Fate::Unknown,
+        _ if !same_life => CommitStatus::Unknown,
+        Some("committed") => CommitStatus::Committed,
+        Some("aborted") => CommitStatus::RolledBack,
+        Some(_) => CommitStatus::Undecided,
+        None => CommitStatus::Unknown,
     }
 }
 
@@ -237,15 +212,15 @@ mod tests {
     #[test]
     fn only_the_server_that_was_told_to_commit_is_believed() {
         for (status, same_life, expected) in [
-            (Some("committed"), true, Fate::Committed),
-            (Some("aborted"), true, Fate::RolledBack),
-            (Some("in progress"), true, Fate::Undecided),
-            (None, true, Fate::Unknown),
-            (Some("committed"), false, Fate::Unknown),
-            (Some("aborted"), false, Fate::Unknown),
-            (Some("in progress"), false, Fate::Unknown),
+            (Some("committed"), true, CommitStatus::Committed),
+            (Some("aborted"), true, CommitStatus::RolledBack),
+            (Some("in progress"), true, CommitStatus::Undecided),
+            (None, true, CommitStatus::Unknown),
+            (Some("committed"), false, CommitStatus::Unknown),
+            (Some("aborted"), false, CommitStatus::Unknown),
+            (Some("in progress"), false, CommitStatus::Unknown),
         ] {
-            assert_eq!(fate(status, same_life), expected, "{status:?} {same_life}");
+            assert_eq!(commit_status(status, same_life), expected, "{status:?} {same_life}");
         }
     }
 }

@@ -44,6 +44,12 @@ pub struct EventWaits {
     pub workers: i64,
     /// The earlier event of its key that goes first.
     pub behind: Option<Uuid>,
+    /// The topic that it, or an earlier event of its key, waits for, if that is paused.
+    pub topic_paused: Option<String>,
+    /// Since when, if it is on record.
+    pub paused_since: Option<DateTime<Utc>>,
+    /// Who did it.
+    pub paused_by: Option<String>,
     /// Its bus, if that is left alone.
     pub bus: Option<String>,
     /// Since when.
@@ -71,24 +77,24 @@ pub(super) async fn of_payment(
 ) -> Result<Option<PaymentWaits>, DbError> {
     Ok(sqlx::query_as(
         "SELECT s.paused AS lane_paused, coalesce(r.paused, false) AS rail_paused, \
-                EXISTS (SELECT FROM public.payment_outbox_paused_participants x WHERE x.participant_id = p.participant_id) AS participant_paused, \
+                EXISTS (SELECT FROM symphony.payment_outbox_paused_participants x WHERE x.participant_id = p.participant_id) AS participant_paused, \
                 coalesce(d.workers, 0) AS workers, d.breaker, d.open_since, p.only_ask, \
-                (SELECT h.outbox_id FROM public.payment_outbox_pending h \
+                (SELECT h.outbox_id FROM symphony.payment_outbox_pending h \
                   WHERE h.participant_id = p.participant_id AND h.rail_type = p.rail_type AND h.lane_position > 0 \
                     AND h.lane_position < p.lane_position ORDER BY h.lane_position LIMIT 1) AS head, \
-                (SELECT b.outbox_id FROM public.payment_outbox_blocked_lanes b \
+                (SELECT b.outbox_id FROM symphony.payment_outbox_blocked_lanes b \
                   WHERE b.participant_id = p.participant_id AND b.rail_type = p.rail_type AND b.lane_position < p.lane_position \
                   ORDER BY b.lane_position LIMIT 1) AS blocked_by, \
-                (SELECT count(*) FROM public.payment_outbox_pending h \
+                (SELECT count(*) FROM symphony.payment_outbox_pending h \
                   WHERE h.participant_id = p.participant_id AND h.rail_type = p.rail_type AND p.lane_position > 0 \
                     AND h.lane_position > p.lane_position) AS behind \
-           FROM public.payment_outbox_pending p CROSS JOIN public.payment_outbox_settings s \
-           LEFT JOIN public.payment_outbox_rails r ON r.rail_type = p.rail_type \
-           LEFT JOIN public.outbox_destination_status d ON d.lane = 'payments' AND d.name = p.rail_type \
+           FROM symphony.payment_outbox_pending p CROSS JOIN symphony.payment_outbox_settings s \
+           LEFT JOIN symphony.payment_outbox_rails r ON r.rail_type = p.rail_type \
+           LEFT JOIN symphony.outbox_destination_status d ON d.lane = 'payments' AND d.name = p.rail_type \
           WHERE p.outbox_id = $1",
     )
     .bind(item)
-    .fetch_optional(transaction)
+    .fetch_optional(transaction.session())
     .await?)
 }
 
@@ -99,23 +105,28 @@ pub(super) async fn of_event(
 ) -> Result<Option<EventWaits>, DbError> {
     Ok(sqlx::query_as(AssertSqlSafe(format!(
         "SELECT s.paused AS lane_paused, \
-                (SELECT coalesce(max(d.workers), 0) FROM public.outbox_destination_status d WHERE d.lane = 'events') AS workers, \
-                (SELECT f.event_id FROM public.event_outbox_waiting w \
-                   JOIN public.event_outbox_log f ON f.bucket = w.bucket AND f.position = w.position \
+                (SELECT coalesce(max(d.workers), 0) FROM symphony.outbox_destination_status d WHERE d.lane = 'events') AS workers, \
+                (SELECT f.event_id FROM symphony.event_outbox_waiting w \
+                   JOIN symphony.event_outbox_log f ON f.bucket = w.bucket AND f.position = w.position \
                   WHERE w.bucket = l.bucket AND w.event_key = l.event_key AND w.position < l.position \
                   ORDER BY w.position LIMIT 1) AS behind, \
+                t.topic AS topic_paused, told.created_at AS paused_since, told.actor AS paused_by, \
                 away.name AS bus, away.open_since \
-           FROM public.event_outbox_identities i \
-           JOIN public.event_outbox_log l ON l.bucket = i.bucket AND l.position = i.position \
-          CROSS JOIN public.event_outbox_settings s \
-           LEFT JOIN public.event_outbox_blocked k ON k.bucket = l.bucket AND k.event_key = l.event_key \
-           LEFT JOIN public.outbox_destination_status away \
+           FROM symphony.event_outbox_identities i \
+           JOIN symphony.event_outbox_log l ON l.bucket = i.bucket AND l.position = i.position \
+          CROSS JOIN symphony.event_outbox_settings s \
+           LEFT JOIN symphony.event_outbox_blocked k ON k.bucket = l.bucket AND k.event_key = l.event_key \
+           LEFT JOIN symphony.event_outbox_topics t ON t.topic = k.paused_topic AND t.paused \
+           LEFT JOIN LATERAL (SELECT h.created_at, h.actor FROM symphony.outbox_history h \
+                               WHERE h.lane = 'events' AND h.item_id IS NULL AND h.event_type = 'PAUSED' \
+                                 AND h.details->>'topic' = t.topic ORDER BY h.event_no DESC LIMIT 1) told ON t.topic IS NOT NULL \
+           LEFT JOIN symphony.outbox_destination_status away \
              ON away.lane = 'events' AND away.open_since IS NOT NULL AND starts_with({}, away.name || '/') \
           WHERE i.event_id = $1",
         sight.of("k.destination", "text")
     )))
     .bind(event)
-    .fetch_optional(transaction)
+    .fetch_optional(transaction.session())
     .await?)
 }
 
@@ -125,11 +136,11 @@ pub(super) async fn of_trigger(
 ) -> Result<Option<TriggerWaits>, DbError> {
     Ok(sqlx::query_as(
         "SELECT s.paused AS lane_paused, a.paused AS app_paused, p.next_attempt_at, p.claimed_by, \
-                (SELECT coalesce(max(d.workers), 0) FROM public.outbox_destination_status d WHERE d.lane = 'triggers') AS workers \
-           FROM public.trigger_outbox_pending p JOIN public.apps a ON a.id = p.app_id \
-          CROSS JOIN public.trigger_outbox_settings s WHERE p.id = $1",
+                (SELECT coalesce(max(d.workers), 0) FROM symphony.outbox_destination_status d WHERE d.lane = 'triggers') AS workers \
+           FROM symphony.trigger_outbox_pending p JOIN symphony.apps a ON a.id = p.app_id \
+          CROSS JOIN symphony.trigger_outbox_settings s WHERE p.id = $1",
     )
     .bind(id)
-    .fetch_optional(transaction)
+    .fetch_optional(transaction.session())
     .await?)
 }

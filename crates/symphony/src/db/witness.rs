@@ -1,21 +1,29 @@
 //! Whether the server is still the one this installation is known to run on: what a worker was told last, and what the
 //! database makes of that.
 
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
+#[cfg(feature = "admin")]
+use super::Operator;
+#[cfg(feature = "worker")]
+use super::Worker;
+#[cfg(feature = "worker")]
+use super::server_signals::ServerSignals;
+use super::{DbError, calls};
+#[cfg(feature = "admin")]
+use crate::domain::Act;
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
-use tokio::sync::{Notify, watch};
+#[cfg(feature = "worker")]
+use serde::Deserialize;
+use serde::Serialize;
+#[cfg(feature = "worker")]
+use std::sync::PoisonError;
 use uuid::Uuid;
 
-use super::{DbError, Executor, Operator, calls};
-use crate::domain::Act;
-
 /// A failover that lost no more goes on by itself; whatever lost more is taken for a restored backup or a copy.
+#[cfg(feature = "worker")]
 const LOSS_MAX_SECONDS: i32 = 300;
 
 /// What a database told a worker last. A database that does not know it has lost something.
+#[cfg(feature = "worker")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beat {
     /// Its number.
@@ -27,6 +35,7 @@ pub struct Beat {
 }
 
 /// What the database makes of its server.
+#[cfg(feature = "worker")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerState {
     /// It is the one on record, or a failover that lost nothing: work goes on.
@@ -52,6 +61,7 @@ pub enum ServerState {
 }
 
 /// What a person would accept, or has accepted, with another server.
+#[cfg(feature = "admin")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, sqlx::FromRow)]
 pub struct AcceptAnswer {
     /// How this server differs from the one on record.
@@ -125,50 +135,9 @@ pub const SERVER_RECORD: &str = "SELECT i.installation_id, i.system_identifier::
                          THEN ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int END AS live_timeline,
         i.database_oid = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()) AS same_database,
         i.held_because, i.lost_since, i.ask_first_until
-   FROM public.symphony_installation i CROSS JOIN pg_control_system() c";
+   FROM symphony.symphony_installation i CROSS JOIN pg_control_system() c";
 
-/// What the workers of one process tell each other about the server.
-#[derive(Debug)]
-pub(crate) struct ServerNews {
-    /// A claim was refused because of the server.
-    pub(crate) refused: Notify,
-    /// Counts the decisions after which work goes on.
-    pub(crate) decided: watch::Sender<u64>,
-    /// Counts how often another host was found to take writes.
-    pub(crate) moved: watch::Sender<u64>,
-    moved_at: Mutex<Option<Instant>>,
-    /// The last payment claim that was committed.
-    claimed_at: Mutex<Option<DateTime<Utc>>>,
-}
-
-impl Default for ServerNews {
-    fn default() -> Self {
-        let (decided, _) = watch::channel(0);
-        let (moved, _) = watch::channel(0);
-        Self {
-            refused: Notify::new(),
-            decided,
-            moved,
-            moved_at: Mutex::default(),
-            claimed_at: Mutex::default(),
-        }
-    }
-}
-
-impl ServerNews {
-    /// Another host takes writes now: calls under way elsewhere will not be answered.
-    pub(super) fn server_moved(&self) {
-        *self.moved_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-        self.moved.send_modify(|count| *count += 1);
-    }
-
-    /// Whether that happened since a connection of this age was made.
-    pub(super) fn moved_within(&self, age: Duration) -> bool {
-        let moved_at = *self.moved_at.lock().unwrap_or_else(PoisonError::into_inner);
-        moved_at.is_some_and(|moved_at| moved_at.elapsed() < age)
-    }
-}
-
+#[cfg(feature = "worker")]
 #[derive(sqlx::FromRow)]
 struct BeatRow {
     state: String,
@@ -178,26 +147,25 @@ struct BeatRow {
     decided_at: DateTime<Utc>,
 }
 
-impl Executor {
+#[cfg(feature = "worker")]
+impl Worker {
     /// What is known in this process about the server.
-    pub(crate) fn server_news(&self) -> std::sync::Arc<ServerNews> {
-        self.database.news().clone()
+    pub(crate) fn server_signals(&self) -> std::sync::Arc<ServerSignals> {
+        self.database.signals().clone()
     }
 
     /// A claim of payments was committed, then: the database must know it for ever.
     pub(crate) fn claimed(&self, at: DateTime<Utc>) {
         let mut claimed_at =
-            self.database.news.claimed_at.lock().unwrap_or_else(PoisonError::into_inner);
+            self.database.signals.claimed_at.lock().unwrap_or_else(PoisonError::into_inner);
         *claimed_at = (*claimed_at).max(Some(at));
     }
 
     /// This installation's id.
     pub async fn installation_id(&self) -> Result<Uuid, DbError> {
-        let sql = "SELECT installation_id FROM public.symphony_installation";
-        self.call_repeatable(async |connection| {
-            Ok(sqlx::query_scalar(sql).fetch_one(connection).await?)
-        })
-        .await
+        let sql = "SELECT installation_id FROM symphony.symphony_installation";
+        let query = sqlx::query_scalar(sql);
+        self.call_repeatable(async |session| query.fetch_one(session).await).await
     }
 
     /// Tell the database what it said last; it answers whether work may go on, and what to keep.
@@ -210,33 +178,29 @@ impl Executor {
         at_start: bool,
     ) -> Result<(ServerState, Option<Beat>), DbError> {
         let claimed_at =
-            *self.database.news.claimed_at.lock().unwrap_or_else(PoisonError::into_inner);
-        let row: BeatRow = self
-            .call_repeatable(async |connection| {
-                Ok(sqlx::query_as(calls::BEAT_WITNESS.sql)
-                    .bind(witness_id)
-                    .bind(worker_id)
-                    .bind(durable)
-                    .bind(known.map(|known| known.beat_no))
-                    .bind(known.map(|known| known.beat_at))
-                    .bind(known.map(|known| known.decided_at))
-                    .bind(claimed_at)
-                    .bind(LOSS_MAX_SECONDS)
-                    .bind(at_start)
-                    .fetch_one(connection)
-                    .await?)
-            })
-            .await?;
+            *self.database.signals.claimed_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let query = sqlx::query_as(calls::BEAT_WITNESS.sql)
+            .bind(witness_id)
+            .bind(worker_id)
+            .bind(durable)
+            .bind(known.map(|known| known.beat_no))
+            .bind(known.map(|known| known.beat_at))
+            .bind(known.map(|known| known.decided_at))
+            .bind(claimed_at)
+            .bind(LOSS_MAX_SECONDS)
+            .bind(at_start);
+        let row: BeatRow =
+            self.call_repeatable(async |session| query.fetch_one(session).await).await?;
         let beat = match (row.beat_no, row.beat_at) {
             (Some(beat_no), Some(beat_at)) => {
                 Some(Beat { beat_no, beat_at, decided_at: row.decided_at })
             }
             _ => None,
         };
-        // Decided upon: a claim that was lost is not lost anew every second.
+        // This loss was decided upon: do not report the same lost claim every second.
         if known.is_some_and(|known| known.decided_at != row.decided_at) {
             let mut last =
-                self.database.news.claimed_at.lock().unwrap_or_else(PoisonError::into_inner);
+                self.database.signals.claimed_at.lock().unwrap_or_else(PoisonError::into_inner);
             if *last == claimed_at {
                 *last = None;
             }
@@ -255,6 +219,7 @@ impl Executor {
     }
 }
 
+#[cfg(feature = "admin")]
 impl Operator {
     /// Go on, on this server; what may have been sent is inquired after first.
     pub async fn accept_server(
@@ -263,17 +228,13 @@ impl Operator {
         lost_since: Option<DateTime<Utc>>,
         ask_first_seconds: i32,
     ) -> Result<AcceptAnswer, DbError> {
-        self.act(async |connection| {
-            Ok(sqlx::query_as(calls::ACCEPT_SERVER.sql)
-                .bind(&act.actor)
-                .bind(&act.reason)
-                .bind(&act.approver)
-                .bind(lost_since)
-                .bind(ask_first_seconds)
-                .bind(act.dry_run)
-                .fetch_one(connection)
-                .await?)
-        })
-        .await
+        let query = sqlx::query_as(calls::ACCEPT_SERVER.sql)
+            .bind(&act.actor)
+            .bind(&act.reason)
+            .bind(super::operator::NOT_NAMED)
+            .bind(lost_since)
+            .bind(ask_first_seconds)
+            .bind(act.dry_run);
+        self.act(query).await
     }
 }

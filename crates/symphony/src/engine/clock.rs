@@ -1,5 +1,5 @@
-//! The clock leases are counted on. It runs while the host is suspended, as the database's does; `Instant` stands still
-//! then, and a worker that woke up would believe in leases that passed to others long ago.
+//! The clock that leases are counted on. It goes on while the host is suspended, as the database's does. `Instant` stops
+//! then, so a worker that wakes up would still trust leases that have long expired.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Of Linux; on other systems the monotonic clock, which on Apple's counts sleep too.
+/// Linux has this clock; elsewhere the monotonic one is used, which on Apple's systems counts sleep too.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const BOOT: ClockId = ClockId::Boottime;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]

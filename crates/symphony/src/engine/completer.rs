@@ -1,4 +1,4 @@
-//! Outcomes are gathered and written in batches, again and again until the database has answered.
+//! Gathers outcomes and writes them in batches. A batch is repeated until the database has answered.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,27 +6,30 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex, Notify, mpsc};
 
-use super::{Completed, Lane, Point, RefusedSince, Shared, puller};
+use super::puller::WeakOutlet;
+use super::{Completed, Lane, Point, RefusedSince, Shared, Stage, puller};
 use crate::db::DbError;
 
 /// The pause before the first repetition; doubled each time, up to the longest.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LONGEST: Duration = Duration::from_secs(2);
+/// The longest for an outcome that somebody's lock holds up: it waits for the lock as well.
+const PAUSE_LATER_LONGEST: Duration = Duration::from_millis(400);
 
 /// What to do after a failed write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
-    /// The database was away, did not answer, or waits for its operator (a missing privilege, a migration): the
-    /// same again. If it was written after all, the lane finds its own rows.
+    /// The database was away, did not answer, or needs its operator (a missing privilege, a migration): repeat the
+    /// batch. If it was written after all, the lane finds its own rows.
     Repeat,
-    /// One of them is refused and takes the others with it: halve, until it is alone.
+    /// One outcome is refused and fails the batch: halve the batch until that one is alone.
     Halve,
-    /// Alone and refused: leave it to its lease, and raise an alarm.
+    /// A single outcome is refused: let its lease expire, and raise an alarm.
     GiveUp,
 }
 
 fn after_failure(error: &DbError, items: usize) -> Next {
-    if error.is_passing() || error.is_mended_by_an_operator() {
+    if error.is_transient() || error.needs_operator() {
         Next::Repeat
     } else if items > 1 {
         Next::Halve
@@ -44,6 +47,7 @@ pub(super) async fn complete<L: Lane>(
     shared: Arc<Shared<L>>,
     done: Outcomes<L>,
     let_go: Arc<Notify>,
+    outlet: WeakOutlet<L>,
 ) {
     let items_max = shared.settings.batch_items_max;
     let mut gathered = Vec::with_capacity(items_max);
@@ -52,12 +56,92 @@ pub(super) async fn complete<L: Lane>(
         let (groups, outcomes): (Vec<_>, Vec<_>) = gathered.drain(..).unzip();
         shared.metrics.completion_batches.add(1);
         let answers = write(&shared, &outcomes).await;
-        for ((answer, group), outcome) in answers.iter().zip(&groups).zip(&outcomes) {
-            account(&shared, *group, *answer, outcome).await;
+        let mut ended = Vec::with_capacity(outcomes.len());
+        for ((answer, group), outcome) in answers.into_iter().zip(groups).zip(outcomes) {
+            let lease = L::lease_of(&outcome);
+            match answer {
+                Completed::Again => run_again(&shared, group, outcome, &outlet, &let_go).await,
+                Completed::Later => {
+                    let later = complete_later(
+                        shared.clone(),
+                        group,
+                        outcome,
+                        outlet.clone(),
+                        let_go.clone(),
+                    );
+                    tokio::spawn(later);
+                }
+                answer => {
+                    account(&shared, group, answer, &outcome).await;
+                    ended.push((group, lease));
+                }
+            }
         }
-        let leases: Vec<_> = outcomes.iter().map(L::lease_of).collect();
+        let (groups, leases): (Vec<_>, Vec<_>) = ended.into_iter().unzip();
         let_go_of(&shared, &groups, &leases, &let_go);
     }
+}
+
+/// Carry it out once more, unless the engine ends: then it is given back.
+async fn run_again<L: Lane>(
+    shared: &Arc<Shared<L>>,
+    group: usize,
+    outcome: L::Done,
+    outlet: &WeakOutlet<L>,
+    let_go: &Notify,
+) {
+    let lease = L::lease_of(&outcome);
+    let work = shared.lane.again(outcome);
+    if work.is_some_and(|work| puller::carry_again(shared, group, work, outlet)) {
+        return;
+    }
+    if let Err(error) = shared.worker.return_unsent(shared.lane.worker_id(), &[lease]).await {
+        // Its lease runs out by itself.
+        shared.metrics.database_errors.add(1);
+        tracing::warn!(lane = shared.lane.name(), code = error.code(), %error, "an item to be run again was not given back");
+    }
+    let_go_of(shared, &[group], &[lease], let_go);
+}
+
+/// Write one outcome by itself until somebody lets go of what it needs, or the engine's time is up. Nobody waits behind it.
+async fn complete_later<L: Lane>(
+    shared: Arc<Shared<L>>,
+    group: usize,
+    outcome: L::Done,
+    outlet: WeakOutlet<L>,
+    let_go: Arc<Notify>,
+) {
+    let lease = L::lease_of(&outcome);
+    let mut stage = shared.stage.clone();
+    let mut pause = PAUSE_FIRST;
+    loop {
+        tokio::select! {
+            biased;
+            // Its lease runs out.
+            _ = stage.wait_for(|stage| *stage >= Stage::Stopping) => break,
+            () = tokio::time::sleep(pause) => {}
+        }
+        match shared.lane.complete_later(&outcome).await {
+            Ok(Completed::Later) => {}
+            Ok(Completed::Again) => {
+                return run_again(&shared, group, outcome, &outlet, &let_go).await;
+            }
+            Ok(answer) => {
+                account(&shared, group, answer, &outcome).await;
+                break;
+            }
+            Err(error) if after_failure(&error, 1) == Next::Repeat => {
+                shared.metrics.database_errors.add(1);
+            }
+            Err(error) => {
+                tracing::warn!(lane = shared.lane.name(), code = error.code(), %error, "an outcome was not written");
+                account(&shared, group, Completed::Alarm, &outcome).await;
+                break;
+            }
+        }
+        pause = (pause * 2).min(PAUSE_LATER_LONGEST);
+    }
+    let_go_of(&shared, &[group], &[lease], &let_go);
 }
 
 /// Take what there is, up to a batch. `false` if there is nothing more to come.
@@ -71,7 +155,7 @@ async fn gather<L: Lane>(
     if done.recv_many(gathered, items_max).await == 0 {
         return false;
     }
-    // While more is under way, a moment's wait makes one batch of many.
+    // While dispatches are running, a short wait makes one batch of several.
     if gathered.len() < items_max && shared.holds.len() > gathered.len() {
         tokio::time::sleep(shared.settings.gather).await;
         while gathered.len() < items_max
@@ -83,7 +167,7 @@ async fn gather<L: Lane>(
     true
 }
 
-/// Write a batch, whatever it takes. One answer each.
+/// Write a batch, repeated as often as needed. One answer for each outcome.
 async fn write<L: Lane>(shared: &Shared<L>, outcomes: &[L::Done]) -> Vec<Completed> {
     let mut pause = PAUSE_FIRST;
     let mut answers = Vec::with_capacity(outcomes.len());
@@ -106,7 +190,7 @@ async fn write<L: Lane>(shared: &Shared<L>, outcomes: &[L::Done]) -> Vec<Complet
             Next::Repeat => {
                 shared.unwritten.store(true, Ordering::Release);
                 if let Some(since) = refused.failed(&error, Instant::now()) {
-                    // Writing goes on until the end: what was learnt is not given up for that.
+                    // Writing goes on until the process ends, so that outcomes are not dropped.
                     shared.end_if_refused_for_long("write of outcomes", since, &error);
                 }
                 tokio::time::sleep(pause).await;
@@ -142,6 +226,8 @@ async fn account<L: Lane>(shared: &Shared<L>, group: usize, answer: Completed, o
                 group.successor.notify_one();
             }
         }
+        // Whoever writes sees to these.
+        Completed::Again | Completed::Later => {}
         Completed::Late => {
             metrics.leases_lost.add(1);
             keep_evidence(shared, outcome).await;
@@ -152,13 +238,13 @@ async fn account<L: Lane>(shared: &Shared<L>, group: usize, answer: Completed, o
         }
         Completed::Alarm => {
             metrics.integrity_alarms.add(1);
-            // The ledger would not take it, but the money may have moved: that must be known before it is sent again.
+            // The ledger refused it, but it may have been carried out. Keep that, before it is sent again.
             keep_evidence(shared, outcome).await;
         }
     }
 }
 
-/// Nothing learnt is thrown away: an outcome that came too late is kept beside the ledger.
+/// An outcome that came too late is kept beside the ledger, as evidence.
 async fn keep_evidence<L: Lane>(shared: &Shared<L>, outcome: &L::Done) {
     let mut pause = PAUSE_FIRST;
     loop {
@@ -192,8 +278,8 @@ pub(super) async fn give_back<L: Lane>(
     let mut gathered = Vec::with_capacity(items_max);
     while unsent.recv_many(&mut gathered, items_max).await > 0 {
         let (groups, leases): (Vec<_>, Vec<_>) = gathered.drain(..).unzip();
-        match shared.lane.give_back(&leases).await {
-            Ok(()) => shared.metrics.returned_unsent.add(leases.len()),
+        match shared.worker.return_unsent(shared.lane.worker_id(), &leases).await {
+            Ok(_) => shared.metrics.returned_unsent.add(leases.len()),
             Err(error) => {
                 // Not repeated: their leases run out by themselves.
                 shared.metrics.database_errors.add(1);

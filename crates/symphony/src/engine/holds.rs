@@ -1,4 +1,4 @@
-//! What this worker holds: leases by its own clock, renewed while there is work on them.
+//! The leases this worker holds, by its own clock. They are renewed while there is work on them.
 //!
 //! The database decides who holds what. A worker may only assume that its lease lasts until the moment before
 //! it asked for it plus the lease's length, on its own clock ([`Clock`]): that is never later than the truth.
@@ -8,6 +8,8 @@ use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use super::clock::{Clock, Moment};
 use super::gate::{Pace, Rate};
@@ -24,10 +26,12 @@ pub struct Hold {
     margin: Duration,
     stopping: Arc<AtomicBool>,
     points: Points,
-    /// Whoever calls waits for a turn.
+    /// Where its calls wait for the destination's rate.
     pace: Option<Arc<Pace>>,
-    /// It has not had its first.
+    /// It has not had its first turn yet.
     ahead: AtomicBool,
+    /// It only waits for answers: another may begin.
+    stalled: Notify,
 }
 
 /// Why an item was not sent.
@@ -39,7 +43,7 @@ pub enum Unsent {
     LeaseTooShort,
     /// The worker is stopping.
     Stopping,
-    /// What there was to know could not be found out.
+    /// The database or the rail could not say what is needed to decide.
     Undecided,
 }
 
@@ -67,6 +71,16 @@ impl Hold {
             self.leave_the_queue();
         }
         Ok(())
+    }
+
+    /// Nothing is left to send, and the answers take long: let another item begin in its place.
+    pub fn stalls(&self) {
+        self.stalled.notify_one();
+    }
+
+    /// Resolves once it stalls.
+    pub(crate) async fn stalled(&self) {
+        self.stalled.notified().await;
     }
 
     fn leave_the_queue(&self) {
@@ -191,6 +205,7 @@ impl<K: Copy + Eq + Hash> Holds<K> {
                     points: self.points.clone(),
                     pace: pace.cloned(),
                     ahead: AtomicBool::new(true),
+                    stalled: Notify::new(),
                 });
                 hold.extend(asked_at.after(self.lease));
                 all.insert(lease, hold.clone());
@@ -199,6 +214,11 @@ impl<K: Copy + Eq + Hash> Holds<K> {
             .collect();
         self.count(&all);
         holds
+    }
+
+    /// One that is held.
+    pub(crate) fn get(&self, lease: &K) -> Option<Arc<Hold>> {
+        self.lock().get(lease).cloned()
     }
 
     pub(crate) fn remove<'a>(&self, leases: impl Iterator<Item = &'a K>)
@@ -212,7 +232,7 @@ impl<K: Copy + Eq + Hash> Holds<K> {
         self.count(&all);
     }
 
-    // Under the lock: a stop waits for this figure to be 0, so it may never be an older one.
+    // Set under the lock: a stop waits for this figure to be 0, so an older one must not overwrite it.
     fn count(&self, all: &HashMap<K, Arc<Hold>>) {
         self.metrics.held_items.set(all.len() as u64);
     }

@@ -1,4 +1,5 @@
-//! Hints: heard on a connection of their own, proved by a probe, followed at once by one worker per group.
+//! Listens for hints on a connection of its own and proves with a probe that they arrive. One worker per group, the hint
+//! leader, follows them at once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,14 +18,14 @@ const PROBE_EVERY: Duration = Duration::from_secs(20);
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
 /// How long anything else may take on the listening connection.
 const CALL_LIMIT: Duration = Duration::from_secs(10);
-/// How often to try to become the doorman, or to say that one still is.
-const DOORMAN_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3));
-/// After so long without a word the others replace the doorman.
-const DOORMAN_LEASE_SECONDS: i32 = 10;
+/// How often to try to become the hint leader, or to say that one still is.
+const ELECTION_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3));
+/// A hint leader that has not renewed for this long is replaced.
+const LEADER_LEASE_SECONDS: i32 = 10;
 /// The pause before connecting again.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
 
-/// Listen for ever; polling goes on meanwhile, so nothing depends on this.
+/// Listen until the engine stops. Polling goes on, so nothing depends on this.
 pub(super) async fn listen<L: Lane>(shared: Arc<Shared<L>>, options: PgConnectOptions) {
     let mut stage = shared.stage.clone();
     loop {
@@ -35,7 +36,7 @@ pub(super) async fn listen<L: Lane>(shared: Arc<Shared<L>>, options: PgConnectOp
         shared.metrics.listener_up.set(0);
         resign(&shared).await;
         let Some(ended) = ended else {
-            // Nothing more is claimed here, so that others may follow the hints at once.
+            // This worker claims nothing more: another may lead at once.
             return std::future::pending().await;
         };
         if let Err(error) = ended {
@@ -52,13 +53,11 @@ async fn listen_once<L: Lane>(
     options: &PgConnectOptions,
 ) -> Result<(), DbError> {
     let probe_channel = format!("symphony_probe_{:016x}", jitter());
-    let connecting = Hints::connect(
-        shared.database.listen_options(options),
-        shared.lane.channel(),
-        &probe_channel,
-    );
+    let channel = shared.database.schema().channel(shared.lane.channel());
+    let options = shared.database.listen_options(options);
+    let connecting = Hints::connect(options, &channel, &probe_channel);
     let Some(mut hints) = in_time(connecting).await? else {
-        // Said once: it stays so as long as the address does.
+        // Logged once: it does not change while the address is the same.
         tracing::warn!(
             lane = shared.lane.name(),
             "a transaction pooler lends the sessions, where no hints are heard: polling finds the work; for hints, set \
@@ -66,7 +65,7 @@ async fn listen_once<L: Lane>(
         );
         return std::future::pending().await;
     };
-    // Whatever was committed before the LISTEN was not heard.
+    // Hints sent before the LISTEN were missed, so claim once.
     wake_all(shared);
     let mut probe = Probe { sent: None, next: Instant::now() };
     let mut next_election = Instant::now();
@@ -99,19 +98,19 @@ async fn listen_once<L: Lane>(
         }
         if next_election <= now {
             Box::pin(in_time(stand_for_election(shared))).await?;
-            next_election = now + between(DOORMAN_EVERY, jitter());
+            next_election = now + between(ELECTION_EVERY, jitter());
         }
     }
 }
 
-/// A connection that swallows everything never answers; a doorman on it would keep the door shut.
+/// A dead connection may never report an error, and a hint leader on it would miss every hint. So calls have a limit.
 async fn in_time<T>(call: impl Future<Output = Result<T, DbError>>) -> Result<T, DbError> {
     tokio::time::timeout(CALL_LIMIT, call).await.unwrap_or_else(|_elapsed| {
         Err(DbError::Unreachable { message: "no answer in time".to_owned() })
     })
 }
 
-/// The proof that hints arrive: a message to ourselves, over another connection.
+/// Proves that hints arrive: a message to this worker itself, sent over another connection.
 struct Probe {
     sent: Option<Instant>,
     next: Instant,
@@ -123,30 +122,30 @@ impl Probe {
     }
 }
 
-/// For each group nobody follows hints for, become the one who does; where it is us, stay it.
+/// Become hint leader of every group that has none, and stay leader where this worker is.
 async fn stand_for_election<L: Lane>(shared: &Shared<L>) -> Result<(), DbError> {
-    let executor = shared.database.executor();
+    let worker = shared.database.worker();
     let mut leads = false;
     for group in &shared.groups {
-        let led = executor
-            .lead_hints(&group_key(shared, group), shared.lane.worker_id(), DOORMAN_LEASE_SECONDS)
+        let led = worker
+            .lead_hints(&group_key(shared, group), shared.lane.worker_id(), LEADER_LEASE_SECONDS)
             .await?;
-        group.doorman.store(led, Ordering::Release);
+        group.is_hint_leader.store(led, Ordering::Release);
         leads |= led;
     }
-    shared.metrics.doorman.set(u64::from(leads));
+    shared.metrics.hint_leader.set(u64::from(leads));
     Ok(())
 }
 
-/// Whoever hears nothing follows nothing; the others need not wait for the lease to end.
+/// Give up leading, because hints do not arrive here. Others need not wait for the lease to expire.
 async fn resign<L: Lane>(shared: &Shared<L>) {
-    shared.metrics.doorman.set(0);
+    shared.metrics.hint_leader.set(0);
     for group in &shared.groups {
-        if group.doorman.swap(false, Ordering::AcqRel) {
+        if group.is_hint_leader.swap(false, Ordering::AcqRel) {
             let key = group_key(shared, group);
-            let executor = shared.database.executor();
-            // If this fails too, its lease runs out.
-            drop(executor.lead_hints(&key, shared.lane.worker_id(), 0).await);
+            let worker = shared.database.worker();
+            // If this fails too, the lease expires by itself.
+            drop(worker.lead_hints(&key, shared.lane.worker_id(), 0).await);
         }
     }
 }

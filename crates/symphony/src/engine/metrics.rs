@@ -1,83 +1,11 @@
-//! What a lane's worker counts. Plain atomics: the server renders them, tests read them.
+//! What a lane's worker counts.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fmt;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use super::gate::Destination;
-
-/// The upper bounds of the latency histogram's buckets, in milliseconds; the last bucket has none.
-pub const LATENCY_BOUNDS_MS: [u64; 14] =
-    [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000];
-
-/// A number that only grows.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Add to it.
-    pub fn add(&self, by: usize) {
-        self.0.fetch_add(by as u64, Ordering::Relaxed);
-    }
-
-    /// How much it is.
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// A number that goes up and down.
-#[derive(Debug, Default)]
-pub struct Gauge(AtomicU64);
-
-impl Gauge {
-    /// Set it.
-    pub fn set(&self, to: u64) {
-        self.0.store(to, Ordering::Relaxed);
-    }
-
-    /// How much it is.
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// How long calls took.
-#[derive(Debug, Default)]
-pub struct Histogram {
-    buckets: [Counter; LATENCY_BOUNDS_MS.len() + 1],
-    sum_micros: AtomicU64,
-}
-
-impl Histogram {
-    /// Count one call.
-    pub fn observe(&self, took: Duration) {
-        let milliseconds_up = took.as_micros().div_ceil(1_000);
-        let bucket =
-            LATENCY_BOUNDS_MS.partition_point(|bound| u128::from(*bound) < milliseconds_up);
-        if let Some(counter) = self.buckets.get(bucket) {
-            counter.add(1);
-        }
-        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        self.sum_micros.fetch_add(micros, Ordering::Relaxed);
-    }
-
-    /// Calls at or below each bound, then all calls.
-    pub fn cumulative(&self) -> Vec<u64> {
-        self.buckets
-            .iter()
-            .scan(0, |total, bucket| {
-                *total += bucket.get();
-                Some(*total)
-            })
-            .collect()
-    }
-
-    /// Of all calls together.
-    pub fn sum(&self) -> Duration {
-        Duration::from_micros(self.sum_micros.load(Ordering::Relaxed))
-    }
-}
+use crate::db::EndedLeases;
+use crate::metrics::{Counter, Gauge, Histogram};
 
 /// The counters of one lane in one process.
 #[derive(Debug, Default)]
@@ -102,7 +30,9 @@ pub struct LaneMetrics {
     pub unknown: Counter,
     /// Items parked for a person.
     pub parked: Counter,
-    /// Expired leases of lost workers ended by this one.
+    /// Written into the ledger as ZOMBIE_REQUEUE, for workers that were lost.
+    pub zombies: Counter,
+    /// Items of lost workers whose expired leases this one ended, by repair or by taking them over.
     pub reaper_requeues: Counter,
     /// Leases this worker lost: concurrency events.
     pub leases_lost: Counter,
@@ -118,6 +48,12 @@ pub struct LaneMetrics {
     pub integrity_alarms: Counter,
     /// Calls to the database that failed.
     pub database_errors: Counter,
+    /// Executions that were forgotten because of their age.
+    pub retired: Counter,
+    /// Spans that a collector has taken.
+    pub spans_exported: Counter,
+    /// Spans that found no room, or that the collector did not take.
+    pub spans_dropped: Counter,
     /// Time from claim to outcome known.
     pub dispatch_latency: Histogram,
     /// Items held now.
@@ -125,26 +61,31 @@ pub struct LaneMetrics {
     /// 1 while hints arrive, proved by a probe.
     pub listener_up: Gauge,
     /// 1 while this worker is the one that follows hints at once.
-    pub doorman: Gauge,
-    /// Its rails, buses or runners of scripts, by their configured names.
+    pub hint_leader: Gauge,
+    /// Its destinations, by their configured names.
     pub destinations: OnceLock<Vec<Arc<Destination>>>,
+    /// How its scripts are, if it runs any.
+    pub scripts: OnceLock<Arc<dyn ScriptHealth>>,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// How scripts of this process are, as it is when somebody asks.
+pub trait ScriptHealth: fmt::Debug + Send + Sync {
+    /// Threads whose run's time is up and that still run.
+    fn overdue(&self) -> usize;
+    /// Those of them that have lost their slots.
+    fn stuck(&self) -> usize;
+    /// Outcomes that wait for a lock.
+    fn held_up(&self) -> usize;
+    /// This process runs no more scripts: too many threads are stuck.
+    fn has_ended(&self) -> bool;
+}
 
-    #[test]
-    fn a_call_is_counted_in_the_first_bucket_it_fits() {
-        let histogram = Histogram::default();
-        for micros in [1, 1_000, 1_001, 2_000, 29_999_999, 30_000_000, 30_000_001] {
-            histogram.observe(Duration::from_micros(micros));
-        }
-        let cumulative = histogram.cumulative();
-        assert_eq!(cumulative.first(), Some(&2));
-        assert_eq!(cumulative.get(1), Some(&4));
-        assert_eq!(cumulative.get(13), Some(&6));
-        assert_eq!(cumulative.last(), Some(&7));
-        assert_eq!(histogram.sum(), Duration::from_micros(90_004_002));
+impl LaneMetrics {
+    /// Leases of lost workers were ended.
+    pub(super) fn count_ended(&self, ended: EndedLeases) {
+        self.reaper_requeues.add(ended.ended);
+        self.zombies.add(ended.zombies);
+        self.parked.add(ended.parked);
+        self.failed.add(ended.failed);
     }
 }

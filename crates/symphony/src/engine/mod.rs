@@ -1,25 +1,29 @@
 //! The engine: wake up, claim, dispatch, complete, renew, repair — for any lane.
 //!
-//! It knows leases and time, not payments. What the words mean is the lane's business ([`Lane`]); what is true is
-//! the database's. Layout, in the order of an item's way:
+//! It knows leases, time and destinations, and not what is sent. A [`Lane`] says what to claim, send and write; the database
+//! decides what is true. Layout, in the order in which an item passes:
 //! - [`listener`](self): hints that work was committed, and who follows them (`listener.rs`);
 //! - `pacer.rs`: when to claim next (pure), `gate.rs`: how much a destination can take (pure);
 //! - `puller.rs`: claims for one group and starts dispatches, within bounds;
+//! - `intake.rs`: takes up what this process has written already leased to itself;
 //! - `holds.rs`: what is held, and how long (pure but for a clock, `clock.rs`);
-//! - `completer.rs`: outcomes are gathered and written, again and again until the database has answered;
-//! - `keeper.rs`: renewal and repair;
-//! - `refusals.rs`: when a database that answers no ends the worker;
+//! - `outcome.rs`: what became of outcomes;
+//! - `completer.rs`: gathers outcomes and writes them, repeated until the database has answered;
+//! - `leases.rs`: renewal and repair;
+//! - `refusals.rs`: ends the worker if the database refuses every call for too long;
 //! - `reporter.rs`: which destinations it serves and how they are, for people.
 //!
-//! A worker may die at any line of this: whatever it held comes back through its lease.
+//! A worker may die at any line of this: what it held becomes due again when the leases expire.
 
 mod clock;
 mod completer;
-pub mod gate;
+pub(crate) mod gate;
 mod holds;
-mod keeper;
+mod intake;
+mod leases;
 mod listener;
 mod metrics;
+mod outcome;
 mod pacer;
 mod puller;
 mod refusals;
@@ -28,7 +32,6 @@ mod settings;
 
 use std::fmt;
 use std::future::Future;
-use std::hash::Hash;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -41,17 +44,26 @@ use tokio::sync::{Mutex, Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use crate::db::{Database, DbError};
+use crate::FieldError;
+use crate::db::{Database, DbError, EndedLeases, LaneLease, Worker};
+pub use crate::metrics::{Counter, Gauge, Histogram, LATENCY_BOUNDS_MS};
+use crate::trace::TraceId;
 pub use clock::{Clock, Moment};
-use gate::{Destination, DestinationKind};
+pub use gate::{
+    Allowance, Answered, Breaker, BreakerSettings, BreakerState, CallPermit, Change, Destination,
+    DestinationKind, DestinationLimits, DestinationState, NotNow, Rate, RateLimit, RateScope,
+    TroubleKind,
+};
 use holds::Holds;
 pub use holds::{Hold, Unsent};
-pub use metrics::{Counter, Gauge, Histogram, LATENCY_BOUNDS_MS, LaneMetrics};
+pub use intake::{Handover, Intake, IntakeClosed};
+pub use metrics::{LaneMetrics, ScriptHealth};
+pub use outcome::{Completed, Tallies, Tally};
 use puller::Room;
 use refusals::{End, RefusedSince};
-pub use settings::{Contradiction, EngineSettings, Group, check, contradictions};
+pub use settings::{EngineSettings, Group, check, contradictions};
 
-/// How long a stop waits for the word that this worker is gone; without it, it is forgotten after some seconds.
+/// How long a stop waits until the database knows that this worker is gone. Otherwise it notices after some seconds.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Writers of outcomes: one gathers while the other waits for the database.
@@ -62,7 +74,7 @@ pub trait Lane: Send + Sync + 'static {
     /// One leased unit of work.
     type Work: Send + Sync + 'static;
     /// The proof that it is held.
-    type Lease: Copy + Eq + Hash + Send + Sync + 'static;
+    type Lease: LaneLease;
     /// How it ended, to be written down.
     type Done: Send + Sync + 'static;
 
@@ -79,15 +91,36 @@ pub trait Lane: Send + Sync + 'static {
     /// The lease of an outcome.
     fn lease_of(done: &Self::Done) -> Self::Lease;
 
-    /// Its rails or buses, where each has a breaker and figures of its own. A group that bears the name of one of them
-    /// is gated by it.
+    /// Where its items go: each has a breaker and figures of its own.
     fn destinations(&self) -> Vec<Arc<Destination>> {
         Vec::new()
     }
 
-    /// Told by the lane itself when it would claim what it did not want before. Nobody commits anything then, so no
-    /// hint comes. For lanes with one group.
-    fn nudge(&self) -> Option<&Notify> {
+    /// The one destination all items of a group go to, which bounds its claims and calls; `None` where they go to several.
+    fn gate(&self, _group: &str) -> Option<Arc<Destination>> {
+        None
+    }
+
+    /// How many more items can begin right now, where the lane has slots of its own: nothing is leased beyond that.
+    /// [`slots_freed`](Self::slots_freed) says when there are some again. For lanes with one group.
+    fn slots_free(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Notified when slots are free again and the lane would claim more. Nothing is committed then, so no hint comes. For
+    /// lanes with one group.
+    fn slots_freed(&self) -> Option<&Notify> {
+        None
+    }
+
+    /// Where work comes in that this process has written already leased to itself; taken once, before the engine starts.
+    /// For lanes with one group.
+    fn intake(&mut self) -> Option<Intake<Self::Work>> {
+        None
+    }
+
+    /// The trace of a piece of work, for logs; `None` where it stands for several items.
+    fn trace_id(_work: &Self::Work) -> Option<TraceId> {
         None
     }
 
@@ -106,7 +139,7 @@ pub trait Lane: Send + Sync + 'static {
     fn dispatch(
         &self,
         work: &Self::Work,
-        hold: &Hold,
+        hold: &Arc<Hold>,
     ) -> impl Future<Output = Dispatched<Self::Done>> + Send;
 
     /// A dispatch ended without an answer of its own after it may have sent something.
@@ -118,26 +151,27 @@ pub trait Lane: Send + Sync + 'static {
         done: &[Self::Done],
     ) -> impl Future<Output = Result<Vec<Completed>, DbError>> + Send;
 
+    /// Write one outcome that was answered with [`Completed::Later`], beside all others.
+    fn complete_later(
+        &self,
+        done: &Self::Done,
+    ) -> impl Future<Output = Result<Completed, DbError>> + Send {
+        async {
+            let answers = self.complete(std::slice::from_ref(done)).await?;
+            Ok(answers.into_iter().next().unwrap_or(Completed::Late))
+        }
+    }
+
+    /// The work of an outcome that was answered with [`Completed::Again`], to be carried out once more.
+    fn again(&self, _done: Self::Done) -> Option<Self::Work> {
+        None
+    }
+
     /// Keep an outcome whose lease was lost as evidence. Answers whether it contradicts the ledger.
     fn keep_evidence(
         &self,
         done: &Self::Done,
     ) -> impl Future<Output = Result<bool, DbError>> + Send;
-
-    /// Extend leases; answers which are still held.
-    fn renew(
-        &self,
-        leases: &[Self::Lease],
-        lease: Duration,
-    ) -> impl Future<Output = Result<Vec<(Self::Lease, bool)>, DbError>> + Send;
-
-    /// Give back what was never sent.
-    fn give_back(&self, leases: &[Self::Lease])
-    -> impl Future<Output = Result<(), DbError>> + Send;
-
-    /// End expired leases of lost workers; answers the ids of the items.
-    fn repair(&self, items_max: usize)
-    -> impl Future<Output = Result<Vec<String>, DbError>> + Send;
 }
 
 /// What to claim.
@@ -160,6 +194,17 @@ pub struct Claimed<W> {
     pub works: Vec<W>,
     /// The due time of the last one.
     pub through: Option<DateTime<Utc>>,
+    /// There is more that cannot be claimed yet, and nobody will tell when it can: look again soon.
+    pub more_soon: bool,
+    /// What lost workers had held and this claim ended the leases of.
+    pub ended: EndedLeases,
+}
+
+impl<W> Claimed<W> {
+    /// Work, and nothing else to say.
+    pub fn of(works: Vec<W>) -> Self {
+        Self { works, through: None, more_soon: false, ended: EndedLeases::default() }
+    }
 }
 
 /// How a dispatch ended.
@@ -185,71 +230,7 @@ pub enum Interruption {
     Shutdown,
 }
 
-/// What became of one outcome.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Completed {
-    /// It is in the ledger.
-    Recorded {
-        /// How it was counted; work may stand for several items.
-        tallies: Tallies,
-        /// The next of its order is due now.
-        successor: bool,
-    },
-    /// The lease had passed to another: keep it as evidence.
-    Late,
-    /// The unique index refused a second terminal outcome: the backstop held, and the outcome is kept as evidence.
-    Blocked,
-    /// The database refused it for a reason that should be impossible.
-    Alarm,
-}
-
-/// What the ledger now says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tally {
-    /// It was carried out.
-    Dispatched,
-    /// It will be tried again.
-    Retryable,
-    /// Nobody knows; it will be asked about.
-    Unknown,
-    /// It failed for good.
-    Failed,
-    /// It waits for a person.
-    Parked,
-}
-
-/// How many outcomes of each kind one piece of work brought.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tallies {
-    dispatched: usize,
-    retryable: usize,
-    unknown: usize,
-    failed: usize,
-    parked: usize,
-}
-
-impl Tallies {
-    /// Count one more.
-    pub fn count(&mut self, tally: Tally) {
-        *match tally {
-            Tally::Dispatched => &mut self.dispatched,
-            Tally::Retryable => &mut self.retryable,
-            Tally::Unknown => &mut self.unknown,
-            Tally::Failed => &mut self.failed,
-            Tally::Parked => &mut self.parked,
-        } += 1;
-    }
-}
-
-impl From<Tally> for Tallies {
-    fn from(tally: Tally) -> Self {
-        let mut tallies = Self::default();
-        tallies.count(tally);
-        tallies
-    }
-}
-
-/// Named points of an item's way, where tests kill the process.
+/// Named points between claim and completion, where tests kill the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Point {
     /// The claim has committed, nothing is started.
@@ -324,6 +305,8 @@ enum Stage {
 struct Shared<L: Lane> {
     lane: L,
     database: Database,
+    /// For the calls that are the same for every lane.
+    worker: Worker,
     settings: EngineSettings,
     metrics: Arc<LaneMetrics>,
     points: Points,
@@ -338,6 +321,30 @@ struct Shared<L: Lane> {
 }
 
 /// A lane being worked.
+///
+/// ```no_run
+/// # use std::sync::Arc;
+/// # use symphony::db::{Database, RoleSource};
+/// # use symphony::engine::{self, BreakerSettings, Engine, EngineSettings, LaneMetrics, Points, Start};
+/// # use symphony::lanes::payments::{PaymentLane, RailSetup, rail::Rail};
+/// # async fn example(rail: Arc<dyn Rail>) -> Result<(), Box<dyn std::error::Error>> {
+/// let options: sqlx::postgres::PgConnectOptions = "postgres://worker@localhost/shop".parse()?;
+/// let database = Database::connect(options.clone(), 8, RoleSource::Login).await?;
+/// let (name, breaker) = ("sepa".to_owned(), BreakerSettings::default());
+/// let sepa = RailSetup { name, rail, previous: Vec::new(), concurrency_max: 16, rate: None, breaker };
+/// let engine = Engine::start(Start {
+///     lane: PaymentLane::new(database.worker(), engine::new_worker_id("shop"), vec![sepa]),
+///     database,
+///     listen: options,
+///     settings: EngineSettings::default(),
+///     metrics: Arc::new(LaneMetrics::default()),
+///     points: Points::default(),
+/// })?;
+/// // It works until it is stopped; what is in flight may end.
+/// println!("{} still held", engine.stop().await);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Engine {
     stage: watch::Sender<Stage>,
@@ -376,12 +383,16 @@ pub struct Start<L> {
 
 impl Engine {
     /// Start working. Refuses settings that contradict each other.
-    pub fn start<L: Lane>(start: Start<L>) -> Result<Self, Contradiction> {
+    pub fn start<L: Lane>(start: Start<L>) -> Result<Self, FieldError> {
         Self::start_with_clock(start, Clock::default())
     }
 
     /// The same by a clock that a test can move on, as if the host had been suspended.
-    pub fn start_with_clock<L: Lane>(start: Start<L>, clock: Clock) -> Result<Self, Contradiction> {
+    pub fn start_with_clock<L: Lane>(
+        mut start: Start<L>,
+        clock: Clock,
+    ) -> Result<Self, FieldError> {
+        let intake = start.lane.intake();
         let groups = start.lane.groups();
         let worker_id = start.lane.worker_id().to_owned();
         check(&start.settings, &groups)?;
@@ -389,7 +400,7 @@ impl Engine {
         let (done_sender, done_receiver) = mpsc::unbounded_channel();
         let (unsent_sender, unsent_receiver) = mpsc::unbounded_channel();
         let held = Arc::new(Notify::new());
-        let groups = with_destinations(groups, &start.lane.destinations(), &start.metrics);
+        let groups = puller::with_destinations(&start.lane, groups, &start.metrics);
         let group_count = groups.len();
         let holds = Holds::new(
             clock.clone(),
@@ -406,6 +417,7 @@ impl Engine {
             room: Room::new(start.settings.held_items_max),
             groups,
             lane: start.lane,
+            worker: start.database.worker(),
             database: start.database,
             metrics: start.metrics.clone(),
             points: start.points,
@@ -420,16 +432,27 @@ impl Engine {
         let (pulling, _) = watch::channel(());
         let task = |name, task| watched(name, task, stage.clone(), stopping.clone());
         tasks.spawn(task("listener", listener::listen(shared.clone(), start.listen).boxed()));
-        tasks.spawn(task("renewal", keeper::renew(shared.clone()).boxed()));
-        tasks.spawn(task("repair", keeper::repair(shared.clone()).boxed()));
+        tasks.spawn(task("renewal", leases::renew(shared.clone()).boxed()));
+        tasks.spawn(task("repair", leases::repair(shared.clone()).boxed()));
         let (reporting, reported) = watch::channel(());
         tasks.spawn(task("reporter", reporter::report(shared.clone(), reported).boxed()));
         let give_back = completer::give_back(shared.clone(), unsent_receiver, held.clone());
         tasks.spawn(task("give back", give_back.boxed()));
         let outcomes = Arc::new(Mutex::new(done_receiver));
         for _ in 0..COMPLETERS {
-            let complete = completer::complete(shared.clone(), outcomes.clone(), held.clone());
+            let outlet = puller::WeakOutlet {
+                done: done_sender.downgrade(),
+                unsent: unsent_sender.downgrade(),
+            };
+            let complete =
+                completer::complete(shared.clone(), outcomes.clone(), held.clone(), outlet);
             tasks.spawn(task("completer", complete.boxed()));
+        }
+        if let Some(intake) = intake {
+            let outlet =
+                puller::Outlet { done: done_sender.clone(), unsent: unsent_sender.clone() };
+            let take_up = intake::take_up(shared.clone(), intake, outlet, pulling.subscribe());
+            pullers.spawn(task("intake", take_up.boxed()));
         }
         for group in 0..group_count {
             let outlet =
@@ -495,7 +518,7 @@ impl Engine {
                 "time to stop is up: what was sent and not answered is written down as unknown"
             );
             raise(&self.stage, Stage::Stopping);
-            // The database may be away: then leases will expire, and the rail will be asked.
+            // The database may be away: then leases will expire.
             self.wait_until_free(Instant::now() + Duration::from_secs(5)).await;
         }
         let held = self.metrics.held_items.get();
@@ -522,33 +545,6 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Release);
     }
-}
-
-/// Each group with the destination that gates it; what is served is where metrics and reports find it.
-fn with_destinations(
-    groups: Vec<Group>,
-    served: &[Arc<Destination>],
-    metrics: &LaneMetrics,
-) -> Vec<puller::GroupState> {
-    let gated = groups.into_iter().map(|group| {
-        let own = served
-            .iter()
-            .find(|own| own.kind() == DestinationKind::Rail && own.name() == group.name);
-        let destination = own.cloned().unwrap_or_else(|| {
-            let kind = DestinationKind::Executor;
-            Arc::new(Destination::new(kind, &group.name, None, group.breaker))
-        });
-        puller::GroupState::new(group, destination)
-    });
-    let gated: Vec<_> = gated.collect();
-    let reported = if served.is_empty() {
-        gated.iter().map(|group| group.destination.clone()).collect()
-    } else {
-        served.to_vec()
-    };
-    // Metrics that serve a second engine keep the first one's.
-    drop(metrics.destinations.set(reported));
-    gated
 }
 
 /// A task of the engine: if it ends while the engine runs, or panics at any time, the engine is broken. A worker

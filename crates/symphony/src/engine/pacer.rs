@@ -1,20 +1,20 @@
 //! When to claim next, and how far to look. Pure: time comes in, a decision goes out.
 //!
-//! - A hint (NOTIFY) is followed at once by the **doorman**, the one worker elected for it, and by workers that
+//! - A hint (NOTIFY) is followed at once by the **hint leader**, the one worker elected for it, and by workers that
 //!   found something last time. The others leave it to them and poll: an enqueue wakes one of sixty-four idle
 //!   workers, not sixty-four.
 //! - Hints that arrive while a claim is running become one claim after it. After a hint that led to nothing the next
 //!   is followed later, each time longer, up to a poll: anybody may send hints.
 //! - A full batch claims again at once, from its watermark on; a full look happens at least every second.
-//! - Polling makes it certain.
+//! - Polling finds whatever no hint announced.
 
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 
-/// However busy a worker is: how old its last full look may get.
+/// A full look is never older than this, however busy the worker is.
 const FULL_LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A worker that is not the doorman gathers hints this long when the last claim found less than it asked for.
+/// A worker that is not the hint leader gathers hints this long when the last claim found less than it asked for.
 pub(crate) const COALESCE: (Duration, Duration) =
     (Duration::from_millis(25), Duration::from_millis(50));
 
@@ -32,11 +32,13 @@ pub(crate) enum Look {
 
 /// What a claim brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Catch {
+pub(crate) struct ClaimFound {
     pub(crate) asked: usize,
     pub(crate) got: usize,
     /// The due time of the last item.
     pub(crate) through: Option<DateTime<Utc>>,
+    /// There is more that cannot be claimed yet.
+    pub(crate) more_soon: bool,
     pub(crate) look: Look,
 }
 
@@ -56,6 +58,8 @@ pub(crate) struct Pacer {
     /// Hints in a row that led to nothing, and until when the next has to wait.
     idle_hints: u32,
     hints_wait_until: Option<Instant>,
+    /// Looks in a row after which there still was more that could not be claimed yet.
+    early_looks: u32,
 }
 
 impl Pacer {
@@ -70,12 +74,13 @@ impl Pacer {
             hinted: false,
             idle_hints: 0,
             hints_wait_until: None,
+            early_looks: 0,
         }
     }
 
     /// Somebody committed work. `jitter` is any number.
-    pub(crate) fn hint(&mut self, now: Instant, doorman: bool, jitter: u64) {
-        if doorman {
+    pub(crate) fn hint(&mut self, now: Instant, is_leader: bool, jitter: u64) {
+        if is_leader {
             self.claim_by(self.hints_wait_until.map_or(now, |until| until.max(now)), Look::Full);
         } else if self.hot {
             self.claim_by(now + between(COALESCE, jitter), Look::Full);
@@ -91,11 +96,11 @@ impl Pacer {
     }
 
     /// A claim ended.
-    pub(crate) fn claimed(&mut self, now: Instant, catch: Catch, jitter: u64) {
+    pub(crate) fn claimed(&mut self, now: Instant, found: ClaimFound, jitter: u64) {
         self.soon = None;
-        self.hot = catch.got > 0;
+        self.hot = found.got > 0;
         self.next_poll = now + between(self.poll, jitter);
-        if catch.got > 0 {
+        if found.got > 0 {
             self.idle_hints = 0;
             self.hints_wait_until = None;
         } else if self.hinted {
@@ -104,21 +109,26 @@ impl Pacer {
             self.idle_hints = self.idle_hints.saturating_add(1);
         }
         self.hinted = false;
-        if catch.look == Look::Full {
+        if found.look == Look::Full {
             self.last_full_look = Some(now);
-            self.watermark = catch.through;
-        } else if catch.through.is_some() {
-            self.watermark = catch.through;
+            self.watermark = found.through;
+        } else if found.through.is_some() {
+            self.watermark = found.through;
         }
-        if catch.got >= catch.asked {
+        self.early_looks =
+            if found.more_soon && found.got == 0 { self.early_looks.saturating_add(1) } else { 0 };
+        if found.got >= found.asked {
             let look = match self.watermark {
                 Some(watermark) if !self.full_look_is_old(now) => Look::From(watermark),
                 _ => Look::Full,
             };
             self.claim_by(now, look);
-        } else if catch.look != Look::Full && catch.got > 0 {
+        } else if found.look != Look::Full && found.got > 0 {
             // The end of what lies above the watermark; retries and late commits may lie below.
             self.claim_by(now, Look::Full);
+        } else if found.more_soon {
+            let pause = between(COALESCE, jitter) * 2_u32.pow(self.early_looks.min(DOUBLINGS_MAX));
+            self.claim_by(now + pause.min(self.poll.0), Look::Full);
         }
     }
 
@@ -126,7 +136,7 @@ impl Pacer {
     pub(crate) fn failed(&mut self, now: Instant, jitter: u64) {
         self.soon = None;
         self.next_poll = now + between(self.poll, jitter);
-        // Whatever was known of the queue may have changed.
+        // The queue may have changed meanwhile: look at all of it.
         self.watermark = None;
         self.last_full_look = None;
     }
@@ -147,7 +157,7 @@ impl Pacer {
     fn claim_by(&mut self, at: Instant, look: Look) {
         self.soon = Some(match self.soon {
             None => (at, look),
-            // The earlier time, and the farther look.
+            // The earlier time, and the wider look.
             Some((planned, Look::Full)) => (planned.min(at), Look::Full),
             Some((planned, Look::From(_))) => (planned.min(at), look),
         });
@@ -188,14 +198,14 @@ mod tests {
         DateTime::from_timestamp(second, 0).unwrap()
     }
 
-    fn catch(asked: usize, got: usize, look: Look) -> Catch {
-        Catch { asked, got, through: (got > 0).then(|| due(100)), look }
+    fn found(asked: usize, got: usize, look: Look) -> ClaimFound {
+        ClaimFound { asked, got, through: (got > 0).then(|| due(100)), more_soon: false, look }
     }
 
     /// A pacer whose last claim, a full look at `now`, brought this.
     fn after(now: Instant, asked: usize, got: usize) -> Pacer {
         let mut pacer = Pacer::new(now, POLL);
-        pacer.claimed(now, catch(asked, got, Look::Full), 0);
+        pacer.claimed(now, found(asked, got, Look::Full), 0);
         pacer
     }
 
@@ -210,7 +220,7 @@ mod tests {
     fn what_the_next_claim_is_after_what_happened() {
         let now = Instant::now();
         let nothing: Event = |_, _| {};
-        let hint_doorman: Event = |pacer, now| pacer.hint(now, true, 0);
+        let hint_leading: Event = |pacer, now| pacer.hint(now, true, 0);
         let hint_other: Event = |pacer, now| pacer.hint(now, false, 0);
         let successor: Event = |pacer, now| pacer.successor(now);
         //  the last claim | what happens        | next claim after | looking
@@ -218,13 +228,13 @@ mod tests {
             (500, 500, nothing, Duration::ZERO, Look::From(due(100))),
             (500, 499, nothing, 250 * MS, Look::Full),
             (500, 0, nothing, 250 * MS, Look::Full),
-            (500, 0, hint_doorman, Duration::ZERO, Look::Full),
-            (500, 9, hint_doorman, Duration::ZERO, Look::Full),
+            (500, 0, hint_leading, Duration::ZERO, Look::Full),
+            (500, 9, hint_leading, Duration::ZERO, Look::Full),
             (500, 0, hint_other, 250 * MS, Look::Full),
             (500, 9, hint_other, 25 * MS, Look::Full),
             (500, 9, successor, Duration::ZERO, Look::From(due(100))),
             (500, 0, successor, Duration::ZERO, Look::Full),
-            (500, 500, hint_doorman, Duration::ZERO, Look::Full),
+            (500, 500, hint_leading, Duration::ZERO, Look::Full),
         ] {
             let mut pacer = after(now, asked, got);
             event(&mut pacer, now);
@@ -245,17 +255,17 @@ mod tests {
             pacer.hint(now, true, u64::from(step));
             if pacer.wakes_at() <= now {
                 claims += 1;
-                pacer.claimed(now, catch(500, 0, pacer.look(now)), 0);
+                pacer.claimed(now, found(500, 0, pacer.look(now)), 0);
             }
         }
         assert!((36..=50).contains(&claims), "{claims} claims in ten seconds");
         // Once it is quiet, the next one is followed at once.
         let now = start + 11_000 * MS;
-        pacer.claimed(start + 10_700 * MS, catch(500, 0, Look::Full), 600_000);
+        pacer.claimed(start + 10_700 * MS, found(500, 0, Look::Full), 600_000);
         pacer.hint(now, true, 0);
         assert_eq!(pacer.wakes_at(), now);
-        // And one that led to work is no stranger's.
-        pacer.claimed(now, catch(500, 3, Look::Full), 0);
+        // A hint that led to work resets the pause.
+        pacer.claimed(now, found(500, 3, Look::Full), 0);
         pacer.hint(now, true, 0);
         assert_eq!(pacer.wakes_at(), now);
     }
@@ -269,7 +279,7 @@ mod tests {
             let now = start + step * MS;
             let look = pacer.look(now);
             full_looks += usize::from(look == Look::Full);
-            pacer.claimed(now, catch(10, 10, look), 0);
+            pacer.claimed(now, found(10, 10, look), 0);
         }
         assert_eq!(full_looks, 3);
     }
@@ -278,7 +288,7 @@ mod tests {
     fn the_end_of_a_watermarked_run_is_followed_by_a_full_look() {
         let now = Instant::now();
         let mut pacer = after(now, 10, 10);
-        pacer.claimed(now, catch(10, 4, Look::From(due(100))), 0);
+        pacer.claimed(now, found(10, 4, Look::From(due(100))), 0);
         assert_eq!((pacer.wakes_at(), pacer.look(now)), (now, Look::Full));
     }
 
@@ -290,6 +300,19 @@ mod tests {
         assert_eq!(pacer.wakes_at() - now, 250 * MS);
         pacer.successor(now);
         assert_eq!(pacer.look(now), Look::Full);
+    }
+
+    #[test]
+    fn what_cannot_be_claimed_yet_is_looked_for_soon_and_then_less_often() {
+        let now = Instant::now();
+        let mut pacer = Pacer::new(now, POLL);
+        let more = |got| ClaimFound { more_soon: true, ..found(500, got, Look::Full) };
+        let mut waits = Vec::new();
+        for got in [3, 0, 0, 0, 0, 0, 3] {
+            pacer.claimed(now, more(got), 0);
+            waits.push(pacer.wakes_at() - now);
+        }
+        assert_eq!(waits, [25 * MS, 50 * MS, 100 * MS, 200 * MS, 250 * MS, 250 * MS, 25 * MS]);
     }
 
     #[test]

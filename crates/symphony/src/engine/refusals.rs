@@ -1,4 +1,4 @@
-//! A database that is away is waited for; one that answers no for long ends the worker.
+//! A database that is away is waited for. One that refuses every call for too long ends the worker.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -18,8 +18,8 @@ pub(super) struct End {
 }
 
 impl<L: Lane> Shared<L> {
-    /// Every answer since then was this refusal. If that is too long ago, the worker ends: whoever watches over it
-    /// sees that, and would not see one that stands there. Answers whether it does.
+    /// Every answer since then was this refusal. After too long the worker ends, because a supervisor notices a process that
+    /// ends, and not one that only waits. Answers whether it ends.
     pub(super) fn end_if_refused_for_long(
         &self,
         what: &str,
@@ -47,7 +47,7 @@ impl<L: Lane> Shared<L> {
 pub(super) struct RefusedSince(Option<Instant>);
 
 impl RefusedSince {
-    /// It was answered, or nobody was there to refuse.
+    /// A call succeeded, or the database was away.
     pub(super) fn ended(&mut self) {
         self.0 = None;
     }

@@ -11,11 +11,11 @@ use tokio::sync::watch;
 
 use super::gate::Destination;
 use super::{Lane, Shared, Stage};
-use crate::db::{DbError, DestinationReport};
+use crate::db::{DbError, DestinationReport, ReportedOutcomes};
 
 /// How often; at once when a breaker opens or closes.
 const EVERY: Duration = Duration::from_secs(3);
-/// A report may not hang: it would be mistaken for a worker that is gone.
+/// The limit on one report: without reports a worker counts as gone.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Report until the engine stops, then take it back; whoever waits for that sees `reporting` dropped.
@@ -30,11 +30,11 @@ pub(super) async fn report<L: Lane>(shared: Arc<Shared<L>>, reporting: watch::Re
         let said = tokio::time::timeout(LIMIT, reporter.say(&shared, served)).await;
         match said {
             Ok(Ok(())) => failing = false,
-            // Said once: claims and completions have the same trouble, and say it too.
+            // Logged once: claims and completions fail for the same reason, and log it too.
             Ok(Err(error)) if !failing => {
                 failing = true;
                 shared.metrics.database_errors.add(1);
-                tracing::warn!(lane = shared.lane.name(), code = error.code(), %error, "how rails and buses are could not be reported");
+                tracing::warn!(lane = shared.lane.name(), code = error.code(), %error, "how its destinations are could not be reported");
             }
             Ok(Err(_)) | Err(_) => shared.metrics.database_errors.add(1),
         }
@@ -44,9 +44,10 @@ pub(super) async fn report<L: Lane>(shared: Arc<Shared<L>>, reporting: watch::Re
             _ = stage.wait_for(|stage| *stage > Stage::Running) => break,
         }
     }
-    // If this fails too, it is forgotten after some seconds.
-    let executor = shared.database.executor();
-    let gone = executor.report_destinations(shared.lane.worker_id(), shared.lane.name(), &[], 0);
+    // If this fails too, the database drops the worker after some seconds.
+    let worker = shared.database.worker();
+    let (worker_id, lane) = (shared.lane.worker_id(), shared.lane.name());
+    let gone = worker.report_destinations(worker_id, lane, &[], 0, ReportedOutcomes::default());
     drop(tokio::time::timeout(LIMIT, gone).await);
     drop(reporting);
     std::future::pending::<()>().await;
@@ -65,6 +66,8 @@ struct Reporter {
     at: Option<Instant>,
     /// Calls and their microseconds, by name.
     before: HashMap<String, (u64, Duration)>,
+    /// Dispatched, retryable and failed.
+    outcomes_before: [u64; 3],
     /// When a person last asked for each.
     resets: Option<HashMap<String, DateTime<Utc>>>,
 }
@@ -94,13 +97,24 @@ impl Reporter {
                 latency_ms: mean.map(|mean| i32::try_from(mean).unwrap_or(i32::MAX)),
             });
         }
-        let executor = shared.database.executor();
+        let worker = shared.database.worker();
         let window_ms = i32::try_from(window.as_millis()).unwrap_or(i32::MAX);
-        let (worker, lane) = (shared.lane.worker_id(), shared.lane.name());
-        let resets = executor.report_destinations(worker, lane, &reports, window_ms).await?;
-        (self.at, self.before) = (Some(now), counted);
+        let (worker_id, lane) = (shared.lane.worker_id(), shared.lane.name());
+        let written =
+            [&shared.metrics.dispatched, &shared.metrics.retryable, &shared.metrics.failed];
+        let written = written.map(crate::metrics::Counter::get);
+        let since = |place: usize| {
+            let all: Option<(&u64, &u64)> = written.get(place).zip(self.outcomes_before.get(place));
+            let grown = all.map_or(0, |(all, before)| all.saturating_sub(*before));
+            i32::try_from(grown).unwrap_or(i32::MAX)
+        };
+        let outcomes =
+            ReportedOutcomes { dispatched: since(0), retryable: since(1), failed: since(2) };
+        let reported = worker.report_destinations(worker_id, lane, &reports, window_ms, outcomes);
+        let resets = reported.await?;
+        (self.at, self.before, self.outcomes_before) = (Some(now), counted, written);
         let resets: HashMap<String, DateTime<Utc>> = resets.into_iter().collect();
-        // What was asked for before this worker began is no business of its own.
+        // A reset asked for before this worker started is not for it.
         if let Some(known) = &self.resets {
             for destination in served {
                 let name = destination.name();

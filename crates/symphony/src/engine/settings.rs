@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::FieldError;
 use crate::domain::limits;
 
 /// How the engine works one lane.
@@ -19,7 +20,7 @@ pub struct EngineSettings {
     pub poll: (Duration, Duration),
     /// The pause between two repairs lies between these.
     pub repair: (Duration, Duration),
-    /// How long completions may wait for company before they are written, while more are under way.
+    /// How long a completion may wait for others to make a batch, while dispatches are running.
     pub gather: Duration,
     /// How long what is in flight may take to end after a stop was asked for.
     pub shutdown: Duration,
@@ -44,93 +45,73 @@ impl Default for EngineSettings {
     }
 }
 
-/// One destination of a lane (a rail, a bus, an executor) with its own bounds.
+/// What is claimed on its own: one destination of a lane, or the whole lane, with its bounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     /// Its name, as items carry it.
     pub name: String,
     /// Its section in the configuration, for whoever must change it, such as `rails.sepa`.
     pub section: String,
-    /// At most this many calls at once.
-    pub concurrency_max: usize,
     /// The longest one call may take: it must fit into a lease.
     pub call_limit: Duration,
-    /// Calls per second, and how many at once after a pause. `None`: no limit.
-    pub rate: Option<super::gate::Rate>,
-    /// When to leave a destination in trouble alone.
-    pub breaker: super::gate::BreakerSettings,
+    /// What it takes.
+    pub limits: super::gate::DestinationLimits,
 }
 
 impl Group {
     /// Calls under way plus items waiting for their turn: claimed ahead, so that calls need not wait for claims.
     pub(crate) fn held_items_max(&self) -> usize {
-        self.concurrency_max.saturating_mul(2)
+        self.limits.concurrency_max.saturating_mul(2)
     }
 
     /// What is wrong with its own bounds: the setting, and what would be right.
-    fn defects(&self) -> Vec<(&'static str, String)> {
+    fn defects(&self) -> Vec<FieldError> {
         let mut found = Vec::new();
-        if self.concurrency_max == 0 {
-            found.push(("concurrency_max", "must be at least 1".to_owned()));
+        if self.limits.concurrency_max == 0 {
+            found.push(FieldError::new("concurrency_max", "must be at least 1"));
         }
-        if let Some(rate) = self.rate {
+        if let Some(rate) = self.limits.rate {
             if rate.per_second == 0 {
-                let problem = "is 0, and nothing would ever be sent: use at least 1, leave it out for no limit, or stop the \
-                               rail with `symphony pause rail`";
-                found.push(("rate_per_second", problem.to_owned()));
+                let problem = "is 0, and nothing would ever be sent: use at least 1, leave it out for no limit, or stop it \
+                               with `symphony pause`";
+                found.push(FieldError::new("rate_per_second", problem));
             }
             if rate.burst == 0 {
-                found.push(("rate_burst", "must be at least 1".to_owned()));
+                found.push(FieldError::new("rate_burst", "must be at least 1"));
             }
         }
-        found.extend(self.breaker.defects());
+        found.extend(self.limits.breaker.defects());
         found
     }
 }
 
 impl super::gate::BreakerSettings {
     /// What is wrong with them: the setting, and what would be right.
-    pub fn defects(&self) -> Vec<(&'static str, String)> {
+    pub fn defects(&self) -> Vec<FieldError> {
         let mut found = Vec::new();
         if self.failures_to_open == 0 {
-            found.push(("breaker_failures", "must be at least 1".to_owned()));
+            found.push(FieldError::new("breaker_failures", "must be at least 1"));
         }
         if self.open_for.is_zero() {
-            found.push(("breaker_open_ms", "must be at least 1".to_owned()));
+            found.push(FieldError::new("breaker_open_ms", "must be at least 1"));
         }
         if self.open_for_max < self.open_for {
             let problem = "must not be shorter than breaker_open_ms, which it limits";
-            found.push(("breaker_open_max_ms", problem.to_owned()));
+            found.push(FieldError::new("breaker_open_max_ms", problem));
         }
         found
     }
 }
 
-/// Two settings that cannot both be meant.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field} {problem}")]
-pub struct Contradiction {
-    /// The setting's name in the configuration.
-    pub field: String,
-    /// What is wrong, and what would be right.
-    pub problem: String,
-}
-
-impl Contradiction {
-    fn new(field: &str, problem: String) -> Self {
-        Self { field: field.to_owned(), problem }
-    }
-}
-
 /// Refuse settings that contradict each other, before anything is claimed: the first of [`contradictions`].
-pub fn check(settings: &EngineSettings, groups: &[Group]) -> Result<(), Contradiction> {
+pub fn check(settings: &EngineSettings, groups: &[Group]) -> Result<(), FieldError> {
     contradictions(settings, groups).into_iter().next().map_or(Ok(()), Err)
 }
 
-/// Everything that cannot be meant.
-pub fn contradictions(settings: &EngineSettings, groups: &[Group]) -> Vec<Contradiction> {
+/// Every contradiction between the settings.
+pub fn contradictions(settings: &EngineSettings, groups: &[Group]) -> Vec<FieldError> {
     let mut found = Vec::new();
-    let mut refuse = |field: &str, problem: String| found.push(Contradiction::new(field, problem));
+    let mut refuse = |field: &str, problem: String| found.push(FieldError::new(field, problem));
     let lease_seconds = settings.lease.as_secs();
     let lease_is_right = settings.lease.subsec_nanos() == 0
         && (1..=u64::from(limits::LEASE_SECONDS_MAX.unsigned_abs())).contains(&lease_seconds);
@@ -159,8 +140,9 @@ pub fn contradictions(settings: &EngineSettings, groups: &[Group]) -> Vec<Contra
         refuse("worker.refused_seconds_max", problem.to_owned());
     }
     for group in groups {
-        for (field, problem) in group.defects() {
-            refuse(&format!("{}.{field}", group.section), problem);
+        for error in group.defects() {
+            let error = error.within(&group.section);
+            refuse(&error.field, error.problem);
         }
         // A lease is renewed when a third of it is gone: what is left then must still fit a call.
         let usable = settings.lease.saturating_sub(super::holds::renew_after(settings.lease));
@@ -186,16 +168,18 @@ pub fn contradictions(settings: &EngineSettings, groups: &[Group]) -> Vec<Contra
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::engine::gate::{BreakerSettings, Rate, RateScope};
+    use crate::engine::gate::{BreakerSettings, DestinationLimits, Rate, RateScope};
 
     fn group(call_seconds: u64) -> Group {
         Group {
             name: "sepa".to_owned(),
             section: "rails.sepa".to_owned(),
-            concurrency_max: 10,
             call_limit: Duration::from_secs(call_seconds),
-            rate: None,
-            breaker: BreakerSettings::default(),
+            limits: DestinationLimits {
+                concurrency_max: 10,
+                rate: None,
+                breaker: BreakerSettings::default(),
+            },
         }
     }
 
@@ -250,10 +234,12 @@ mod tests {
         ] {
             assert_eq!(check(&bad, &[group(30)]).unwrap_err().field, field);
         }
-        let none = Group { concurrency_max: 0, ..group(30) };
+        let mut none = group(30);
+        none.limits.concurrency_max = 0;
         assert_eq!(check(&good, &[none]).unwrap_err().field, "rails.sepa.concurrency_max");
         let never = Rate { per_second: 0, burst: 0, scope: RateScope::Process };
-        let wrong = Group { rate: Some(never), ..group(36) };
+        let mut wrong = group(36);
+        wrong.limits.rate = Some(never);
         let found = contradictions(&EngineSettings { held_items_max: 0, ..good }, &[wrong]);
         let fields: Vec<_> = found.iter().map(|one| one.field.as_str()).collect();
         assert_eq!(

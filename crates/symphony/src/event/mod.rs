@@ -1,47 +1,34 @@
 //! What an event is: the envelope, the key and the payload, checked. Pure functions: no I/O, numbers stay text, and no
-//! error repeats a value.
+//! error repeats a value: names of members only where they look like names.
 //!
-//! - [`Event::parse`]: every rule of the contract, in the order in which they are checked.
-//! - [`Header`]: the few fields a dispatcher needs of an event that was accepted already.
+//! - [`Event::parse`]: every rule of the contract, in the order in which they are checked; [`Event::builder`]: from parts.
+//! - [`Parts`]: what an event says that was accepted already.
+//! - `envelope`: how it looks on a bus, and how it is read back (with the feature `worker` or `consumer`).
 //! - [`rules`]: limits and patterns, word for word the same in SQL and in `schemas/event.schema.json`.
 
-mod header;
+mod builder;
+#[cfg(any(feature = "consumer", feature = "worker"))]
+pub mod envelope;
+mod parts;
 pub mod rules;
-mod walk;
 
 #[cfg(test)]
 mod corpus_tests;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use self::rules::Rule;
-use self::walk::Walk;
+use crate::json::{self, JsonProblem, Members};
 
-pub use self::header::Header;
+pub use self::builder::EventBuilder;
+pub use self::parts::Parts;
+pub use crate::FieldError;
 
 /// The contract as a JSON Schema (2020-12), for producers in other languages.
-pub const JSON_SCHEMA: &str = include_str!("../../../../schemas/event.schema.json");
-
-/// Why something is no event. Never contains a value of it; names of members only where they look like names.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field} {problem}")]
-pub struct Defect {
-    /// The field's path, such as `envelope.eventId`, or `event` for the whole.
-    pub field: String,
-    /// What is wrong and what would be right.
-    pub problem: String,
-}
-
-impl Defect {
-    fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self { field: field.into(), problem: problem.into() }
-    }
-}
+pub const JSON_SCHEMA: &str = include_str!("../../schemas/event.schema.json");
 
 /// An event that keeps every rule. There is no other way to make one than to check it.
 #[derive(Debug, Clone)]
@@ -59,34 +46,32 @@ pub struct Event {
 
 impl Event {
     /// Check an event and take it apart.
-    pub fn parse(text: &str) -> Result<Self, Defect> {
+    pub fn parse(text: &str) -> Result<Self, FieldError> {
         if text.len() > rules::EVENT_BYTES_MAX {
             let problem = format!("is over {} bytes", rules::EVENT_BYTES_MAX);
-            return Err(Defect::new("event", problem));
+            return Err(FieldError::new("event", problem));
         }
-        let body: Box<RawValue> =
-            serde_json::from_str(text).map_err(|_| Defect::new("event", "is not valid JSON"))?;
-        check_texts(body.get())?;
+        let body = json::check(text, RULES).map_err(|error| match error.problem {
+            JsonProblem::Syntax(_) => FieldError::new("event", "is not valid JSON"),
+            _ => error.into_field("event"),
+        })?;
 
-        let event = members("event", &body, &["envelope", "key", "payload"], &[])?;
-        let envelope = member("envelope", event.get("envelope"), "a JSON object")?;
+        let event = members("event", body, &["envelope", "key", "payload"])?;
         let envelope = members(
             "envelope",
-            envelope,
-            &["v", "eventId", "occurredAt", "tenantId", "type"],
-            &["traceparent"],
+            event.need("envelope", "a JSON object")?,
+            &["v", "eventId", "occurredAt", "tenantId", "type", "traceparent"],
         )?;
         let text = |field: &'static str, rule: Rule| {
-            let name = field.rsplit('.').next().unwrap_or(field);
-            rule.read(field, member(field, envelope.get(name), rule.wanted())?)
+            rule.read(field, envelope.need(field, rule.wanted())?)
         };
-        let version = member("envelope.v", envelope.get("v"), "the number 1")?;
+        let version = envelope.need("envelope.v", "the number 1")?;
         if !rules::is_one(version.get()) {
-            return Err(Defect::new("envelope.v", "must be the number 1"));
+            return Err(FieldError::new("envelope.v", "must be the number 1"));
         }
         let event_id = text("envelope.eventId", Rule::EventId)?;
         let event_id = Uuid::parse_str(&event_id)
-            .map_err(|_| Defect::new("envelope.eventId", "must be a UUID"))?;
+            .map_err(|_| FieldError::new("envelope.eventId", "must be a UUID"))?;
         let occurred_at = text("envelope.occurredAt", Rule::OccurredAt)?;
         let tenant_id = text("envelope.tenantId", Rule::TenantId)?;
         let event_type = text("envelope.type", Rule::EventType)?;
@@ -95,9 +80,9 @@ impl Event {
             Some(_) => Some(text("envelope.traceparent", Rule::Traceparent)?),
         };
 
-        let (key_name, key) = read_key(member("key", event.get("key"), KEY_WANTED)?)?;
-        let payload = member("payload", event.get("payload"), "a JSON object")?;
-        object("payload", payload)?;
+        let (key_name, key) = read_key(event.need("key", KEY_WANTED)?)?;
+        Members::read("payload", event.need("payload", "a JSON object")?)?;
+        let body = body.to_owned();
         Ok(Self { event_id, occurred_at, tenant_id, event_type, traceparent, key_name, key, body })
     }
 
@@ -126,6 +111,12 @@ impl Event {
         self.traceparent.as_deref()
     }
 
+    /// Its trace: what it names, or one of its own.
+    #[cfg(any(feature = "consumer", feature = "worker"))]
+    pub fn trace_id(&self) -> crate::trace::TraceId {
+        crate::trace::TraceId::of(self.traceparent(), self.event_id)
+    }
+
     /// The name of its key, such as `transferId`.
     pub fn key_name(&self) -> &str {
         &self.key_name
@@ -145,68 +136,35 @@ impl Event {
 const KEY_WANTED: &str =
     "an object with exactly one member, a non-empty string of at most 255 characters";
 
-fn read_key(key: &RawValue) -> Result<(String, String), Defect> {
-    let problem = || Defect::new("key", format!("must be {KEY_WANTED}"));
-    let mut members = object("key", key)?.into_iter();
+/// What PostgreSQL's numbers can hold; the depth is for it to judge.
+const RULES: json::Rules =
+    json::Rules { names_may_repeat: false, depth_max: usize::MAX, digits_max: 131_072 };
+
+fn read_key(key: &RawValue) -> Result<(String, String), FieldError> {
+    let members = Members::read("key", key)?;
+    let mut members = members.iter();
     let (Some((name, value)), None) = (members.next(), members.next()) else {
-        return Err(problem());
+        return Err(FieldError::new("key", format!("must be {KEY_WANTED}")));
     };
     if name.is_empty() {
-        return Err(Defect::new("key", "must have a name that is not empty"));
+        return Err(FieldError::new("key", "must have a name that is not empty"));
     }
-    Ok((name, Rule::Key.read("key", value)?))
-}
-
-/// What two readers could read differently, or no database can keep, anywhere in the event.
-fn check_texts(event: &str) -> Result<(), Defect> {
-    let mut walk = Walk::new(event);
-    while let Some(text) = walk.next_text() {
-        let problem = match &text.content {
-            None => "has half a surrogate pair, which is no text",
-            Some(content) if content.contains('\0') => {
-                "has a NUL character (\\u0000), which no database can keep"
-            }
-            Some(_) if text.is_repeated => "is there twice: readers would disagree on its value",
-            Some(_) => continue,
-        };
-        return Err(Defect::new(walk.path(), problem));
+    if name.chars().count() > rules::CHARACTERS_MAX {
+        return Err(FieldError::new("key", "must have a name of at most 255 characters"));
     }
-    Ok(())
-}
-
-type Members<'a> = BTreeMap<String, &'a RawValue>;
-
-fn object<'a>(field: &'static str, value: &'a RawValue) -> Result<Members<'a>, Defect> {
-    let refuse = || {
-        let problem = format!("must be a JSON object, not {}", rules::kind_in_words(value.get()));
-        Defect::new(field, problem)
-    };
-    if !value.get().starts_with('{') {
-        return Err(refuse());
-    }
-    serde_json::from_str(value.get()).map_err(|_| refuse())
+    Ok((name.to_owned(), Rule::Key.read("key", value)?))
 }
 
 /// An object's members, if no other than these are there. Which are missing is said where they are read.
 fn members<'a>(
-    field: &'static str,
+    field: &str,
     value: &'a RawValue,
-    required: &[&str],
-    optional: &[&str],
-) -> Result<Members<'a>, Defect> {
-    let found = object(field, value)?;
-    if found.keys().any(|name| !required.iter().chain(optional).any(|known| known == name)) {
-        let known: Vec<&str> = required.iter().chain(optional).copied().collect();
+    known: &[&str],
+) -> Result<Members<'a>, FieldError> {
+    let found = Members::read(field, value)?;
+    if found.names().any(|name| !known.contains(&name)) {
         let problem = format!("has an unknown member: it may have {}", known.join(", "));
-        return Err(Defect::new(field, problem));
+        return Err(FieldError::new(field, problem));
     }
     Ok(found)
-}
-
-fn member<'a>(
-    field: &'static str,
-    value: Option<&&'a RawValue>,
-    wanted: &str,
-) -> Result<&'a RawValue, Defect> {
-    value.copied().ok_or_else(|| Defect::new(field, format!("is missing: it must be {wanted}")))
 }

@@ -9,11 +9,12 @@ use std::sync::LazyLock;
 use regex_lite::Regex;
 use serde_json::value::RawValue;
 
-use super::Defect;
+use super::FieldError;
+use crate::json;
 
-/// An event as text, in bytes.
-pub const EVENT_BYTES_MAX: usize = 262_144;
-/// Tenant, type and key value, in characters (code points).
+/// An event as text, in bytes: with its attributes, in whichever envelope, it fits into the 256 KiB of SNS.
+pub const EVENT_BYTES_MAX: usize = 256_000;
+/// Tenant, type, key name and key value, in characters (code points).
 pub const CHARACTERS_MAX: usize = 255;
 
 /// A UUID, 8-4-4-4-12 hexadecimal digits of either case.
@@ -76,13 +77,12 @@ impl Rule {
     }
 
     /// The text, if it keeps the rule.
-    pub(super) fn read(self, field: &'static str, value: &RawValue) -> Result<String, Defect> {
-        let refuse = |found: &str| Defect::new(field, format!("must be {}{found}", self.wanted()));
-        if !value.get().starts_with('"') {
-            return Err(refuse(&format!(", not {}", kind_in_words(value.get()))));
+    pub(super) fn read(self, field: &'static str, value: &RawValue) -> Result<String, FieldError> {
+        let text = json::text_of(field, value, self.wanted())?;
+        if self.is_kept_by(&text) {
+            return Ok(text.into_owned());
         }
-        let text: String = serde_json::from_str(value.get()).map_err(|_| refuse(""))?;
-        if self.is_kept_by(&text) { Ok(text) } else { Err(refuse("")) }
+        Err(FieldError::new(field, format!("must be {}", self.wanted())))
     }
 
     fn is_kept_by(self, text: &str) -> bool {
@@ -129,16 +129,4 @@ pub(super) fn is_one(number: &str) -> bool {
     let exponent: Option<i64> = exponent.strip_prefix('+').unwrap_or(exponent).parse().ok();
     let one = place.zip(exponent).and_then(|(place, exponent)| place.checked_add(exponent));
     only_a_one && one == Some(0)
-}
-
-/// What a JSON text is, from its first character: it has been read once already and is JSON.
-pub(super) fn kind_in_words(value: &str) -> &'static str {
-    match value.as_bytes().first() {
-        Some(b'{') => "a JSON object",
-        Some(b'[') => "a JSON list",
-        Some(b'"') => "a JSON string",
-        Some(b't' | b'f') => "a JSON boolean",
-        Some(b'n') => "null",
-        _ => "a JSON number",
-    }
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::rules::EVENT_BYTES_MAX;
-use super::{Event, Header};
+use super::{Event, Parts};
 
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -36,7 +36,7 @@ fn an_event_of_exactly_the_limit_is_taken_and_one_byte_more_is_not() {
         |bytes: usize| with_payload(&format!(r#"{{"padding": "{}"}}"#, "x".repeat(bytes - empty)));
     assert!(Event::parse(&sized(EVENT_BYTES_MAX)).is_ok());
     let defect = Event::parse(&sized(EVENT_BYTES_MAX + 1)).unwrap_err();
-    assert_eq!(defect.to_string(), "event is over 262144 bytes");
+    assert_eq!(defect.to_string(), "event is over 256000 bytes");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn no_depth_of_nesting_exhausts_the_stack() {
 }
 
 #[test]
-fn a_header_is_what_the_whole_check_reads_wherever_the_envelope_stands() {
+fn parts_are_what_the_whole_check_reads_wherever_they_stand() {
     let event = with_payload(r#"{"envelope": {"type": "not.this"}, "n": [1, {"type": 2}]}"#);
     let value: serde_json::Value = serde_json::from_str(&event).unwrap();
     let part = |name: &str| format!(r#""{name}": {}"#, value[name]);
@@ -87,17 +87,29 @@ fn a_header_is_what_the_whole_check_reads_wherever_the_envelope_stands() {
     let untraced = event.replace(&format!(r#""traceparent": "{TRACE}","#), "");
     for text in [&event, &last, &middle, &escaped, &untraced] {
         let parsed = Event::parse(text).unwrap();
-        let header = Header::read(text).unwrap();
-        assert_eq!(header.event_type, parsed.event_type());
-        assert_eq!(header.tenant_id, parsed.tenant_id());
-        assert_eq!(header.traceparent.as_deref(), parsed.traceparent());
+        let parts = Parts::read(text).unwrap();
+        assert_eq!(parts.event_type, parsed.event_type());
+        assert_eq!(parts.tenant_id, parsed.tenant_id());
+        assert_eq!(parts.occurred_at, parsed.occurred_at());
+        assert_eq!(parts.traceparent.as_deref(), parsed.traceparent());
+        assert_eq!((&*parts.key_name, &*parts.key), (parsed.key_name(), parsed.key()));
+        let again = Event::parse(&parts.to_event()).unwrap();
+        assert_eq!((again.event_id(), again.key()), (parsed.event_id(), parsed.key()));
     }
-    assert!(matches!(Header::read(&event).unwrap().tenant_id, std::borrow::Cow::Borrowed("tnt_1")));
+    assert!(matches!(Parts::read(&event).unwrap().tenant_id, std::borrow::Cow::Borrowed("tnt_1")));
 }
 
 #[test]
-fn what_was_never_accepted_has_no_header() {
-    for text in ["", "[]", "{}", r#"{"envelope": {}}"#, r#"{"envelope": {"type": "a.b"}}"#, "{"] {
-        assert_eq!(Header::read(text).unwrap_err().field, "envelope", "{text}");
+fn what_was_never_accepted_has_no_parts() {
+    for (text, missing) in [
+        ("", "envelope"),
+        ("[]", "envelope"),
+        ("{}", "envelope"),
+        ("{", "envelope"),
+        (r#"{"envelope": {}}"#, "key"),
+        (r#"{"envelope": {"type": "a.b"}, "key": {}}"#, "key"),
+        (r#"{"envelope": {"type": "a.b"}, "key": {"a": "b"}}"#, "envelope.eventId"),
+    ] {
+        assert_eq!(Parts::read(text).unwrap_err().field, missing, "{text}");
     }
 }

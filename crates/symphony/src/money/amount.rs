@@ -2,8 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::fields::Fields;
-use super::{Amount, Defect, currency};
+use super::{Amount, Defect, currency, object};
 
 const CODE: &str = "INVALID_AMOUNT";
 const CURRENCY_CODE: &str = "INVALID_CURRENCY";
@@ -18,11 +17,10 @@ const INTEGER_DIGITS_MAX: usize = 30;
 /// The amount a payload names in `amount.value` and `amount.currency`. Other fields are not looked at, but a
 /// repeated key beside or inside `amount` is refused.
 pub fn read_amount(payload: &RawValue) -> Result<Amount, Defect> {
-    let fields = Fields::read(payload, "amount", CODE)?;
-    let value = fields.text(VALUE, WANTED_VALUE)?;
-    let currency = fields
-        .text(CURRENCY, WANTED_CURRENCY)
-        .map_err(|defect| Defect { code: CURRENCY_CODE, ..defect })?;
+    let amount = object(payload, "amount").map_err(Defect::with(CODE))?;
+    let value = amount.need_text(VALUE, WANTED_VALUE).map_err(Defect::with(CODE))?;
+    let currency =
+        amount.need_text(CURRENCY, WANTED_CURRENCY).map_err(Defect::with(CURRENCY_CODE))?;
     Amount::parse(&value, &currency)
 }
 
@@ -154,7 +152,7 @@ mod tests {
         ] {
             let defect = Amount::parse(value, currency).unwrap_err();
             assert!(defect.to_string().contains(expected), "{value:?} {currency:?}: {defect}");
-            assert!(!defect.problem.contains("10.001"), "it repeats the payload");
+            assert!(!defect.error.problem.contains("10.001"), "it repeats the payload");
         }
     }
 
@@ -235,8 +233,8 @@ mod tests {
             ),
         ] {
             let defect = read(text).unwrap_err();
-            assert_eq!((defect.code, defect.field), (code, field), "{text}");
-            assert!(defect.problem.contains(expected), "{text}: {defect}");
+            assert_eq!((defect.code, defect.error.field.as_str()), (code, field), "{text}");
+            assert!(defect.error.problem.contains(expected), "{text}: {defect}");
         }
     }
 }

@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::fields::Fields;
-use super::{Defect, evm, iban};
+use super::{Defect, evm, iban, object};
 
 /// The form of a rail's destinations, as its configuration names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -28,24 +27,24 @@ impl DestinationRule {
     /// Check a payload's destination. Fields the rule does not name are not looked at, but a repeated key is
     /// refused.
     pub fn check(self, payload: &RawValue) -> Result<(), Defect> {
-        let read = |code| Fields::read(payload, "destination", code);
+        let text = |code, field, wanted| {
+            object(payload, "destination")
+                .and_then(|destination| destination.need_text(field, wanted))
+                .map_err(Defect::with(code))
+        };
         match self {
-            Self::Iban => iban::check(&read("INVALID_IBAN")?.text(iban::FIELD, "an IBAN")?),
-            Self::Evm => evm::check(
-                &read("INVALID_EVM_ADDRESS")?.text(evm::FIELD, "an address such as \"0x5aAe…\"")?,
-            ),
+            Self::Iban => iban::check(&text(iban::CODE, iban::FIELD, "an IBAN")?),
+            Self::Evm => {
+                evm::check(&text(evm::CODE, evm::FIELD, "an address such as \"0x5aAe…\"")?)
+            }
             Self::Aba => {
-                let fields = read(ROUTING_CODE)?;
-                check_routing_number(&fields.text(ROUTING, "9 digits as a string")?)?;
-                let account = fields
-                    .text(ACCOUNT, "a string")
-                    .map_err(|defect| Defect { code: ACCOUNT_CODE, ..defect })?;
-                check_account_number(&account)
+                check_routing_number(&text(ROUTING_CODE, ROUTING, "9 digits as a string")?)?;
+                check_account_number(&text(ACCOUNT_CODE, ACCOUNT, "a string")?)
             }
             Self::E164 => {
-                check_phone(&read(PHONE_CODE)?.text(PHONE, "a string such as \"+254712345678\"")?)
+                check_phone(&text(PHONE_CODE, PHONE, "a string such as \"+254712345678\"")?)
             }
-            Self::PlainId => check_plain_id(&read(ID_CODE)?.text(ID, "a string")?),
+            Self::PlainId => check_plain_id(&text(ID_CODE, ID, "a string")?),
             Self::Any => Ok(()),
         }
     }
@@ -239,8 +238,8 @@ mod tests {
             ),
         ] {
             let defect = check(rule, text).unwrap_err();
-            assert_eq!((defect.code, defect.field), (code, field), "{text}");
-            assert!(defect.problem.contains(expected), "{text}: {defect}");
+            assert_eq!((defect.code, defect.error.field.as_str()), (code, field), "{text}");
+            assert!(defect.error.problem.contains(expected), "{text}: {defect}");
         }
     }
 
@@ -317,7 +316,7 @@ mod tests {
         ];
         for (check, text, expected) in cases {
             let defect = check(text).unwrap_err();
-            assert!(defect.problem.contains(expected), "{text:?}: {defect}");
+            assert!(defect.error.problem.contains(expected), "{text:?}: {defect}");
         }
         for text in
             ["+12125552368", "+442071838750", "+254712345678", "+12345678", "+123456789012345"]

@@ -8,7 +8,7 @@ use sha3::{Digest as _, Keccak256};
 
 use super::Defect;
 
-const CODE: &str = "INVALID_EVM_ADDRESS";
+pub(super) const CODE: &str = "INVALID_EVM_ADDRESS";
 pub(super) const FIELD: &str = "destination.address";
 
 /// Check an address such as `0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed`.
@@ -129,8 +129,8 @@ mod tests {
             ("0x0000000000000000000000000000000000000000", "zero address"),
         ] {
             let defect = check(text).unwrap_err();
-            assert_eq!((defect.code, defect.field), (CODE, FIELD));
-            assert!(defect.problem.contains(expected), "{text:?}: {defect}");
+            assert_eq!((defect.code, defect.error.field.as_str()), (CODE, FIELD));
+            assert!(defect.error.problem.contains(expected), "{text:?}: {defect}");
         }
     }
 }

@@ -1,11 +1,14 @@
-//! IBAN: ISO 13616, with each country's length and the mod-97 checksum.
+//! IBAN: ISO 13616, with each country's length and structure and the mod-97 checksum.
+
+use iban::{Iban, ParseIbanError};
 
 use super::Defect;
 
-const CODE: &str = "INVALID_IBAN";
+pub(super) const CODE: &str = "INVALID_IBAN";
 pub(super) const FIELD: &str = "destination.iban";
 
-/// The length of each country's IBAN, from the SWIFT registry.
+/// The length of each country's IBAN, from the SWIFT registry: to say what is wrong, and for countries that joined it
+/// after the library was made.
 const LENGTHS: [(usize, &str); 18] = [
     (15, "NO"),
     (16, "BE"),
@@ -50,10 +53,17 @@ pub(super) fn check(text: &str) -> Result<(), Defect> {
     }
     // 00, 01 and 99 satisfy the checksum beside the real check digits, so they are never given out.
     let given = text.get(2..4).and_then(|digits| digits.parse::<u8>().ok());
-    if given.is_none_or(|digits| !(2..=98).contains(&digits)) || remainder(text) != Some(1) {
-        return Err(defect("fails its checksum: a digit is wrong or two are swapped".to_owned()));
+    let checksum = || defect("fails its checksum: a digit is wrong or two are swapped".to_owned());
+    if given.is_none_or(|digits| !(2..=98).contains(&digits)) {
+        return Err(checksum());
     }
-    Ok(())
+    match text.parse::<Iban>() {
+        Ok(_) | Err(ParseIbanError::UnknownCountry(_)) => Ok(()),
+        Err(ParseIbanError::InvalidBaseIban { .. }) => Err(checksum()),
+        Err(ParseIbanError::InvalidBban(_)) => Err(defect(
+            "is not built as those of its country are: it has letters where digits belong, or the reverse".to_owned(),
+        )),
+    }
 }
 
 fn length(country: &str) -> Option<usize> {
@@ -61,16 +71,6 @@ fn length(country: &str) -> Option<usize> {
         .iter()
         .find(|(_, countries)| countries.split(' ').any(|known| known == country))
         .map(|(length, _)| *length)
-}
-
-/// Modulo 97 with the first four characters moved to the end and letters read as 10 to 35.
-fn remainder(text: &str) -> Option<u32> {
-    let (front, rest) = text.split_at_checked(4)?;
-    rest.chars().chain(front.chars()).try_fold(0, |remainder, character| {
-        let digit = character.to_digit(36)?;
-        let shift = if digit < 10 { 10 } else { 100 };
-        Some((remainder * shift + digit) % 97)
-    })
 }
 
 #[cfg(test)]
@@ -107,6 +107,26 @@ mod tests {
         SV62CENR00000000000000700025 TL380080012345678910157 TN5910006035183598478831 TR330006100519786457841326
         UA213223130000026007233566001 VA59001123000012345678 VG96VPVG0000012345678901 XK051212012345678906
         YE15CBYE0001018861234567891234";
+
+    /// Modulo 97 with the first four characters moved to the end and letters read as 10 to 35.
+    fn remainder(text: &str) -> Option<u32> {
+        let (front, rest) = text.split_at_checked(4)?;
+        rest.chars().chain(front.chars()).try_fold(0, |remainder, character| {
+            let digit = character.to_digit(36)?;
+            let shift = if digit < 10 { 10 } else { 100 };
+            Some((remainder * shift + digit) % 97)
+        })
+    }
+
+    #[test]
+    fn a_right_checksum_over_a_wrong_structure_is_refused() {
+        // A German account number has digits only; the check digits are right.
+        let text = (2..=98)
+            .map(|digits| format!("DE{digits:02}37040044053201300A"))
+            .find(|text| remainder(text) == Some(1))
+            .unwrap();
+        assert!(check(&text).unwrap_err().error.problem.contains("not built as"), "{text}");
+    }
 
     #[test]
     fn every_country_of_the_table_has_an_example_that_passes() {
@@ -180,8 +200,8 @@ mod tests {
             ("DE88370400440532013000", "fails its checksum"),
         ] {
             let defect = check(text).unwrap_err();
-            assert_eq!((defect.code, defect.field), (CODE, FIELD));
-            assert!(defect.problem.contains(expected), "{text:?}: {defect}");
+            assert_eq!((defect.code, defect.error.field.as_str()), (CODE, FIELD));
+            assert!(defect.error.problem.contains(expected), "{text:?}: {defect}");
         }
     }
 

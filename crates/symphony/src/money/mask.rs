@@ -1,18 +1,18 @@
 //! What may be shown of where a payment goes: enough to recognise it, too little to use it.
 
-use serde_json::Value;
 use serde_json::value::RawValue;
+
+use crate::json::{self, Members};
 
 /// The members of `destination` that name an account; whatever else stands there (names, addresses) is not shown.
 const SHOWN: [&str; 6] = ["iban", "address", "routing_number", "account_number", "phone", "id"];
 
 /// The destination with its middle left out, such as `iban DE89…3000`. `None` if the payload names none of a known form.
 pub fn masked_destination(payload: &RawValue) -> Option<String> {
-    let payload: Value = serde_json::from_str(payload.get()).ok()?;
-    let destination = payload.get("destination")?;
+    let destination = Members::of(Members::of(payload)?.get("destination")?)?;
     let parts: Vec<String> = SHOWN
         .iter()
-        .filter_map(|name| Some(format!("{name} {}", masked(destination.get(name)?.as_str()?))))
+        .filter_map(|name| Some(format!("{name} {}", masked(&json::text(destination.get(name)?)?))))
         .collect();
     (!parts.is_empty()).then(|| parts.join(", "))
 }

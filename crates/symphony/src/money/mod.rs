@@ -8,7 +8,6 @@ mod amount;
 mod currency;
 mod destination;
 mod evm;
-mod fields;
 mod iban;
 mod mask;
 
@@ -16,23 +15,37 @@ pub use amount::read_amount;
 pub use destination::DestinationRule;
 pub use mask::masked_destination;
 
+use serde_json::value::RawValue;
+
+use crate::FieldError;
+use crate::json::Members;
+
 /// Why a payment cannot be sent as it is. Never contains any of its data.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field} {problem}")]
+#[error("{error}")]
 pub struct Defect {
     /// Stable, for the ledger's `error_code`, such as `INVALID_AMOUNT`.
     pub code: &'static str,
-    /// The field's path, such as `amount.value`.
-    pub field: &'static str,
-    /// What is wrong and what would be right.
-    pub problem: String,
+    /// The field, such as `amount.value`, and what is wrong with it.
+    pub error: FieldError,
 }
 
 impl Defect {
     /// A defect of one field.
-    pub fn new(code: &'static str, field: &'static str, problem: impl Into<String>) -> Self {
-        Self { code, field, problem: problem.into() }
+    pub fn new(code: &'static str, field: &str, problem: impl Into<String>) -> Self {
+        Self { code, error: FieldError::new(field, problem) }
     }
+
+    /// Whatever is wrong gets this code.
+    fn with(code: &'static str) -> impl Fn(FieldError) -> Self {
+        move |error| Self { code, error }
+    }
+}
+
+/// The payload's object of this name. A repeated key beside it or in it is refused.
+fn object<'a>(payload: &'a RawValue, name: &str) -> Result<Members<'a>, FieldError> {
+    let payload = Members::read("payload", payload)?;
+    Members::read(name, payload.need(name, "a JSON object")?)
 }
 
 /// A positive amount of a real currency, exact.

@@ -8,7 +8,13 @@ export default function (request) {
   const known = kv.get(`order/${id}`);
   // A client may repeat its request; another order under the same id is somebody else's.
   if (known && (known.email !== email || known.item !== item)) return refuse(409, "another order has this id");
-  if (!known) kv.set(`order/${id}`, { id, email, item });
+  if (!known) {
+    // An item without an entry stock/… is never sold out. If others take one meanwhile, this runs again.
+    const left = kv.get(`stock/${item}`);
+    if (left !== null && left < 1) return refuse(409, "sold out");
+    if (left !== null) kv.set(`stock/${item}`, left - 1);
+    kv.set(`order/${id}`, { id, email, item });
+  }
   return {
     status: known ? 200 : 201,
     headers: { location: `/apps/${request.app}/orders/${id}` },

@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use chrono::Utc;
-use serde_json::value::RawValue;
-use symphony::lanes::events::bus::{Bus, Message, Publication};
+use symphony::event::envelope::Format;
+use symphony::lanes::events::bus::{Bus, Cause, Message, Publication};
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
-use super::{Arrival, Claim, Condition, Outcome, Probe, Report};
+use super::{Arrival, Condition, Probe, Report};
+use crate::rails::conformance::{Ruling, Stop, require};
 
 /// What a bus may take over its own limit before it counts as unbounded.
 const GRACE: Duration = Duration::from_secs(1);
@@ -18,24 +19,10 @@ const PAYLOAD_MARK: &str = "mark-of-the-payload";
 /// How often a mended broker may still fail: a broken connection can be noticed one call late.
 const CALLS_UNTIL_WELL_MAX: u32 = 20;
 
-enum Stop {
-    Failed(String),
-    NotApplicable(&'static str),
-}
-
-type Ruling = Result<(), Stop>;
-
 pub(super) async fn all(bus: &dyn Bus, probe: &dyn Probe) -> Report {
     let trial = Trial { bus, probe, position: AtomicI64::new(0), leaks: AtomicU64::new(0) };
     let mut report = Report::default();
-    let mut add = |name, ruling| {
-        let outcome = match ruling {
-            Ok(()) => Outcome::Passed,
-            Err(Stop::Failed(why)) => Outcome::Failed(why),
-            Err(Stop::NotApplicable(why)) => Outcome::NotApplicable(why.to_owned()),
-        };
-        report.claims.push(Claim { name, outcome });
-    };
+    let mut add = |name, ruling| report.add(name, ruling);
     add("its terms have limits that can be kept", trial.terms());
     add("an empty batch has no answers", trial.empty_batch().await);
     add("an accepted message arrives as it was published", trial.arrives_whole().await);
@@ -80,9 +67,7 @@ impl Trial<'_> {
     }
 
     async fn arrives_whole(&self) -> Ruling {
-        let mut message = self.message("whole");
-        message.traceparent =
-            Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned());
+        let message = self.event("whole", 0, true);
         self.accepted(&[&message]).await?;
         self.arrived(&[&message]).await
     }
@@ -95,11 +80,10 @@ impl Trial<'_> {
     }
 
     async fn large_batch(&self) -> Ruling {
-        let mut messages = self.of_many_keys("large", self.bus.terms().batch_max.min(10));
         let bytes = self.probe.oversize_bytes().map_or(100_000, |bytes| bytes.min(200_000) / 2);
-        for message in &mut messages {
-            message.body = self.body(message.event_id, bytes);
-        }
+        let count = self.bus.terms().batch_max.min(10);
+        let messages: Vec<_> =
+            (0..count).map(|n| self.event(&format!("large-{n}"), bytes, false)).collect();
         let messages: Vec<_> = messages.iter().collect();
         self.accepted(&messages).await?;
         self.arrived(&messages).await
@@ -142,17 +126,16 @@ impl Trial<'_> {
 
     async fn oversize(&self) -> Ruling {
         let Some(bytes) = self.probe.oversize_bytes() else {
-            return Err(Stop::NotApplicable("no size is too large"));
+            return Err(Stop::NotApplicable("no size is too large".to_owned()));
         };
-        let mut large = self.message("oversize");
-        large.body = self.body(large.event_id, bytes);
+        let large = self.event("oversize", bytes, false);
         self.one_is_refused(&large).await
     }
 
     async fn spoilt(&self) -> Ruling {
         let mut spoilt = self.message("spoilt");
         if !self.probe.spoil(&mut spoilt) {
-            return Err(Stop::NotApplicable("the broker takes every message"));
+            return Err(Stop::NotApplicable("the broker takes every message".to_owned()));
         }
         self.one_is_refused(&spoilt).await
     }
@@ -184,13 +167,14 @@ impl Trial<'_> {
 
     async fn missing_topic(&self) -> Ruling {
         let Some(topic) = self.probe.missing_topic() else {
-            return Err(Stop::NotApplicable("the bus has no topics"));
+            return Err(Stop::NotApplicable("the bus has no topics".to_owned()));
         };
         let message = self.message("missing");
         let answers = self.publish_to(&topic, &[&message]).await?;
         let as_expected = matches!(
             answers.as_slice(),
-            [Publication::Again { unknown: false, trouble, .. }] if trouble.code == "NO_SUCH_TOPIC"
+            [Publication::Again { unknown: false, trouble, cause: Cause::Setup, .. }]
+                if trouble.code == "NO_SUCH_TOPIC"
         );
         require(as_expected, format!("answers {answers:?}"))
     }
@@ -204,7 +188,7 @@ impl Trial<'_> {
         require(answers.len() == messages.len(), "not one answer each")?;
         let unwell = answers
             .iter()
-            .all(|answer| matches!(answer, Publication::Again { bus_unwell: true, .. }));
+            .all(|answer| matches!(answer, Publication::Again { cause: Cause::Destination, .. }));
         require(unwell, format!("answers {answers:?}"))
     }
 
@@ -259,7 +243,7 @@ impl Trial<'_> {
         require(took <= self.bus.terms().timeout + GRACE, format!("it took {took:?}"))?;
         let unknown = matches!(
             answers.as_slice(),
-            [Publication::Again { unknown: true, bus_unwell: true, .. }]
+            [Publication::Again { unknown: true, cause: Cause::Destination, .. }]
         );
         require(unknown, format!("answers {answers:?}"))?;
         self.until_accepted(&message).await?;
@@ -306,38 +290,52 @@ impl Trial<'_> {
     // --- the words claims are written in ---
 
     fn message(&self, key: &str) -> Message {
-        let event_id = Uuid::new_v4();
-        Message {
-            event_id,
-            position: self.position.fetch_add(1, Ordering::Relaxed) + 1,
-            key: key.to_owned(),
-            event_type: "events.conformance.checked".to_owned(),
-            tenant_id: "tnt_conformance".to_owned(),
-            traceparent: None,
-            created_at: Utc::now(),
-            body: self.body(event_id, 0),
+        self.event(key, 0, false)
+    }
+
+    /// An event of about so many bytes, in Symphony's own envelope.
+    fn event(&self, key: &str, bytes: usize, traced: bool) -> Message {
+        let mut event = serde_json::json!({
+            "envelope": {
+                "v": 1,
+                "eventId": Uuid::new_v4(),
+                "occurredAt": Utc::now().to_rfc3339(),
+                "tenantId": "tnt_conformance",
+                "type": "events.conformance.checked",
+            },
+            "key": { "trialId": key },
+            "payload": { "note": PAYLOAD_MARK, "filling": "x".repeat(bytes) },
+        });
+        if let Some(envelope) = event.get_mut("envelope").filter(|_| traced) {
+            let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+            envelope["traceparent"] = trace.into();
         }
+        let format = Format::own(self.bus.terms().binding);
+        let position = self.position.fetch_add(1, Ordering::Relaxed) + 1;
+        // It has every part.
+        Message::new(&format, &event.to_string(), position, Utc::now()).unwrap_or_else(|_| {
+            Message {
+                event_id: Uuid::nil(),
+                position,
+                key: key.to_owned(),
+                event_type: String::new(),
+                created_at: Utc::now(),
+                body: String::new(),
+                content_type: "",
+                headers: Vec::new(),
+            }
+        })
     }
 
     fn of_many_keys(&self, prefix: &str, count: usize) -> Vec<Message> {
         (0..count).map(|n| self.message(&format!("{prefix}-{n}"))).collect()
     }
 
-    /// An event of about so many bytes.
-    #[allow(clippy::unused_self)] // a word among the others
-    fn body(&self, event_id: Uuid, bytes: usize) -> Box<RawValue> {
-        let text = serde_json::json!({
-            "envelope": { "v": 1, "eventId": event_id, "type": "events.conformance.checked" },
-            "payload": { "note": PAYLOAD_MARK, "filling": "x".repeat(bytes) },
-        });
-        RawValue::from_string(text.to_string()).unwrap_or_default()
-    }
-
     async fn make(&self, condition: Condition) -> Ruling {
         if self.probe.make(condition).await {
             Ok(())
         } else {
-            Err(Stop::NotApplicable("the probe cannot make it so"))
+            Err(Stop::NotApplicable("the probe cannot make it so".to_owned()))
         }
     }
 
@@ -388,7 +386,7 @@ impl Trial<'_> {
                 event_id: message.event_id,
                 position: message.position,
                 event_type: message.event_type.clone(),
-                body: message.body.get().to_owned(),
+                body: message.body.clone(),
             };
             require(
                 arrivals.contains(&expected),
@@ -401,8 +399,4 @@ impl Trial<'_> {
 
 fn count(arrivals: &[Arrival], message: &Message) -> usize {
     arrivals.iter().filter(|arrival| arrival.event_id == message.event_id).count()
-}
-
-fn require(holds: bool, otherwise: impl Into<String>) -> Ruling {
-    if holds { Ok(()) } else { Err(Stop::Failed(otherwise.into())) }
 }

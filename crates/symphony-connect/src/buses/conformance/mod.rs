@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use symphony::lanes::events::bus::{Bus, Message};
 use uuid::Uuid;
 
-pub use crate::rails::conformance::{Claim, Outcome, Report};
+pub use crate::rails::conformance::{Claim, ClaimOutcome, Report};
 
 /// A test broker, as the suite sees it: can be broken and mended, and read as a consumer reads.
 #[async_trait]

@@ -10,10 +10,10 @@ use async_trait::async_trait;
 use symphony::lanes::events::bus::{Bus, Message, Publication, Terms};
 use uuid::Uuid;
 
-use super::super::{Fate, again, refused};
-use super::{Arrival, Condition, Outcome, Probe, check};
+use super::super::{FailureKind, again, refused};
+use super::{Arrival, ClaimOutcome, Condition, Probe, check};
 
-const SIZE_MAX: usize = 10_000;
+const MESSAGE_BYTES_MAX: usize = 10_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lie {
@@ -55,6 +55,7 @@ impl Memory {
             timeout: Duration::from_millis(200),
             batch_max: 5,
             dedup_window: Duration::from_mins(5),
+            ..Terms::default()
         };
         let state = State {
             condition: Condition::Well,
@@ -76,7 +77,7 @@ impl Memory {
             event_id: message.event_id,
             position: if forgets { 0 } else { message.position },
             event_type: message.event_type.clone(),
-            body: message.body.get().to_owned(),
+            body: message.body.clone(),
         };
         if self.lie == Lie::TurnsOrderRound {
             state.arrived.insert(0, arrival);
@@ -86,11 +87,11 @@ impl Memory {
     }
 
     fn take(&self, message: &Message) -> Publication {
-        if message.body.get().len() > SIZE_MAX {
+        if message.body.len() > MESSAGE_BYTES_MAX {
             if self.lie == Lie::SendsWhatItRefuses {
                 self.store(message);
             }
-            let body = message.body.get();
+            let body = message.body.as_str();
             let why = if self.lie == Lie::RepeatsThePayload { body } else { "too large" };
             return refused("OVERSIZE", why);
         }
@@ -111,7 +112,7 @@ impl Bus for Memory {
             return every(if self.lie == Lie::MissingTopicIsRefusal {
                 refused("NO_SUCH_TOPIC", "no")
             } else {
-                again("NO_SUCH_TOPIC", "no", Fate::NotTaken)
+                again("NO_SUCH_TOPIC", "no", FailureKind::NotTakenUntilMended)
             });
         }
         let (condition, broken) = {
@@ -119,33 +120,35 @@ impl Bus for Memory {
             (state.condition, state.broken)
         };
         if broken && self.lie == Lie::NeverComesBack {
-            return every(again("UNREACHABLE", "still", Fate::NotTakenBusUnwell));
+            return every(again("UNREACHABLE", "still", FailureKind::NotTakenUnwell));
         }
         match condition {
             Condition::Well => {}
             Condition::Down if self.lie == Lie::OutageIsRefusal => return every(refused("X", "x")),
-            Condition::Down => return every(again("UNREACHABLE", "down", Fate::NotTakenBusUnwell)),
+            Condition::Down => {
+                return every(again("UNREACHABLE", "down", FailureKind::NotTakenUnwell));
+            }
             Condition::AnswersLost => {
                 for message in batch {
                     self.store(message);
                 }
                 let lies = self.lie == Lie::LostAnswerIsNotTaken;
-                let fate = if lies { Fate::NotTakenBusUnwell } else { Fate::Unknown };
-                return every(again("CONNECTION_LOST", "lost", fate));
+                let kind = if lies { FailureKind::NotTakenUnwell } else { FailureKind::Unknown };
+                return every(again("CONNECTION_LOST", "lost", kind));
             }
             Condition::Hanging if self.lie == Lie::NeverGivesUp => {
                 std::future::pending::<()>().await;
             }
             Condition::Hanging => {
                 tokio::time::sleep(self.terms.timeout).await;
-                return every(again("TIMEOUT", "late", Fate::Unknown));
+                return every(again("TIMEOUT", "late", FailureKind::Unknown));
             }
             Condition::Slow(_) if self.lie == Lie::SlowIsAcceptedUnseen => {
                 return every(Publication::Accepted { reference: String::new() });
             }
             Condition::Slow(delay) => tokio::time::sleep(delay).await,
         }
-        let too_large = batch.iter().any(|message| message.body.get().len() > SIZE_MAX);
+        let too_large = batch.iter().any(|message| message.body.len() > MESSAGE_BYTES_MAX);
         if too_large && self.lie == Lie::RefusesTheWholeBatch {
             return every(refused("OVERSIZE", "one of them"));
         }
@@ -183,7 +186,7 @@ impl Probe for Memory {
     }
 
     fn oversize_bytes(&self) -> Option<usize> {
-        Some(SIZE_MAX)
+        Some(MESSAGE_BYTES_MAX)
     }
 }
 
@@ -192,7 +195,7 @@ async fn an_honest_bus_passes() {
     let memory = Memory::new(Lie::None);
     let report = check(&memory, &memory).await;
     assert!(report.passed(), "{report}");
-    let skipped = |outcome: &Outcome| matches!(outcome, Outcome::NotApplicable(_));
+    let skipped = |outcome: &ClaimOutcome| matches!(outcome, ClaimOutcome::NotApplicable(_));
     assert_eq!(report.claims.iter().filter(|claim| skipped(&claim.outcome)).count(), 1, "{report}");
 }
 
@@ -228,6 +231,6 @@ async fn every_lie_is_caught_by_the_claim_that_names_it() {
         let memory = Memory::new(lie);
         let report = check(&memory, &memory).await;
         let outcome = report.outcome(claim).unwrap_or_else(|| panic!("no claim {claim:?}"));
-        assert!(matches!(outcome, Outcome::Failed(_)), "{lie:?} was not caught:\n{report}");
+        assert!(matches!(outcome, ClaimOutcome::Failed(_)), "{lie:?} was not caught:\n{report}");
     }
 }

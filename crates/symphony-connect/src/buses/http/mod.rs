@@ -3,7 +3,8 @@
 //! - [`settings`]: what one configures, and what is refused at start.
 //! - `answers`: what an answer means for the event.
 //!
-//! The body is the event's text, byte for byte, as `application/json`. The headers:
+//! The body is the event in the bus's envelope; unless another is chosen its text, byte for byte, as
+//! `application/json`. The headers:
 //!
 //! | header | what |
 //! |---|---|
@@ -32,16 +33,15 @@ use futures_util::future::join_all;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, Uri};
+use symphony::event::envelope::Binding;
 use symphony::lanes::events::bus::{Bus, Message, Publication, Terms};
+use symphony::{FieldError, FieldErrors};
 use tokio::time::Instant;
 
 use super::webhook_signature::{ID_HEADER, SIGNATURE_HEADER, Secret, TIMESTAMP_HEADER, sign};
-use super::{Fate, TIMEOUT_MARGIN, again};
+use super::{FailureKind, TIMEOUT_MARGIN, again};
 use crate::address::AddressGuard;
-use crate::http_client::{
-    self, Body, Conditions, Endpoint, SettingsError, TlsFiles, header_text, is_trace_context,
-    variable,
-};
+use crate::http_client::{self, Body, Conditions, Endpoint, TlsFiles, variable};
 use crate::settings::Defects;
 
 pub use self::settings::{EndpointSettings, HttpBusSettings};
@@ -71,7 +71,7 @@ impl HttpBus {
     pub fn new(
         settings: &HttpBusSettings,
         environment: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, SettingsError> {
+    ) -> Result<Self, FieldErrors> {
         let mut defects = Defects::default();
         settings.check_consistency(&mut defects);
         let guard =
@@ -89,8 +89,10 @@ impl HttpBus {
         defects.into_result()?;
         let slowest = receivers.values().map(|receiver| receiver.timeout).max();
         let terms = Terms {
+            binding: Binding::Http,
             timeout: slowest.unwrap_or_default() + TIMEOUT_MARGIN,
             batch_max: settings.batch_max,
+            fill_within: Duration::ZERO,
             dedup_window: Duration::ZERO,
         };
         Ok(Self { terms, receivers })
@@ -106,7 +108,8 @@ impl Bus for HttpBus {
     async fn publish(&self, topic: &str, batch: &[&Message]) -> Vec<Publication> {
         let Some(receiver) = self.receivers.get(topic) else {
             let problem = "no endpoint of this name is configured: add it, or change the route";
-            return vec![again("NO_SUCH_TOPIC", problem, Fate::NotTaken); batch.len()];
+            let answer = again("NO_SUCH_TOPIC", problem, FailureKind::NotTakenUntilMended);
+            return vec![answer; batch.len()];
         };
         join_all(batch.iter().map(|message| receiver.tell(message))).await
     }
@@ -126,7 +129,7 @@ impl Receiver {
         settings: &EndpointSettings,
         guard: &AddressGuard,
         environment: http_client::Environment<'_>,
-    ) -> Result<Self, SettingsError> {
+    ) -> Result<Self, FieldErrors> {
         let mut defects = Defects::default();
         let tls = defects.note(http_client::tls(TlsFiles {
             extra_roots: bus.extra_root_certificates_file.as_deref(),
@@ -158,30 +161,29 @@ impl Receiver {
     }
 
     fn request(&self, message: &Message, unix_seconds: i64) -> Request<Body> {
-        let body = Bytes::copy_from_slice(message.body.get().as_bytes());
+        let body = Bytes::copy_from_slice(message.body.as_bytes());
         let id = message.event_id.to_string();
         let signature = sign(&self.secrets, &id, unix_seconds, &body);
+        let timestamp = unix_seconds.to_string();
         let mut request = Request::new(Body::new(body));
         *request.method_mut() = Method::POST;
         // Parsed once already, at start.
         *request.uri_mut() = self.endpoint.target.parse().unwrap_or_else(|_| Uri::from_static("/"));
         let headers = request.headers_mut();
         headers.insert(HOST, self.endpoint.host.clone());
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(message.content_type));
         let agent = concat!("symphony/", env!("CARGO_PKG_VERSION"));
         headers.insert(USER_AGENT, HeaderValue::from_static(agent));
-        let trace = message.traceparent.as_deref().filter(|trace| is_trace_context(trace));
-        for (name, value) in [
-            (ID_HEADER, Some(id)),
-            (TIMESTAMP_HEADER, Some(unix_seconds.to_string())),
-            (SIGNATURE_HEADER, Some(signature)),
-            (POSITION_HEADER, Some(message.position.to_string())),
-            (TYPE_HEADER, Some(header_text(&message.event_type))),
-            (TENANT_HEADER, Some(header_text(&message.tenant_id))),
-            ("traceparent", trace.map(ToOwned::to_owned)),
-        ] {
-            if let Some(Ok(value)) = value.map(|value| HeaderValue::from_str(&value)) {
-                headers.insert(HeaderName::from_static(name), value);
+        let signed = [
+            (ID_HEADER, id.as_str()),
+            (TIMESTAMP_HEADER, timestamp.as_str()),
+            (SIGNATURE_HEADER, signature.as_str()),
+        ];
+        let beside = message.headers.iter().map(|(name, value)| (*name, value.as_str()));
+        for (name, value) in signed.into_iter().chain(beside) {
+            let name = HeaderName::from_bytes(name.as_bytes());
+            if let (Ok(name), Ok(value)) = (name, HeaderValue::from_str(value)) {
+                headers.insert(name, value);
             }
         }
         request
@@ -191,14 +193,14 @@ impl Receiver {
 fn secrets(
     settings: &EndpointSettings,
     environment: http_client::Environment<'_>,
-) -> Result<Vec<Secret>, SettingsError> {
+) -> Result<Vec<Secret>, FieldError> {
     if settings.secret_env.is_empty() {
         let problem = "is missing: name the environment variable that holds the secret";
-        return Err(SettingsError::new("secret_env", problem));
+        return Err(FieldError::new("secret_env", problem));
     }
     let secrets = variable("secret_env", &settings.secret_env, environment)?;
     Secret::parse_list(&secrets).map_err(|error| {
-        SettingsError::new("secret_env", format!("names a variable whose value {error}"))
+        FieldError::new("secret_env", format!("names a variable whose value {error}"))
     })
 }
 

@@ -15,17 +15,11 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
+pub use crate::bounds::webhooks::BATCH_MAX;
+pub use crate::bounds::webhooks::RESPONSE_BYTES_MAX;
+pub use crate::bounds::webhooks::TIMEOUT_MS_MAX;
+use crate::bounds::webhooks::{CONNECT_TIMEOUT_MS, NAME_BYTES_MAX};
 use crate::settings::Defects;
-
-/// The longest a receiver may be waited for.
-pub const TIMEOUT_MS_MAX: u64 = 60_000;
-/// Messages of one call, at most.
-pub const BATCH_MAX: usize = 100;
-/// The largest answer that can be allowed.
-pub const RESPONSE_BYTES_MAX: usize = 1 << 20;
-
-const CONNECT_TIMEOUT_MS: u64 = 5_000;
-const NAME_BYTES_MAX: usize = 64;
 
 /// A bus of webhooks, as configuration writes it. An event's topic is the name of an endpoint.
 #[derive(Debug, Clone, Deserialize)]

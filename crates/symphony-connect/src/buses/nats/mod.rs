@@ -18,18 +18,18 @@ use async_nats::jetstream::{self, ErrorCode};
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use serde::Deserialize;
+use symphony::event::envelope::Binding;
 use symphony::lanes::events::bus::{Bus, Message, Publication, Terms};
+use symphony::{FieldError, FieldErrors};
 use tokio::time::Instant;
 
-use super::{Fate, SettingsError, TIMEOUT_MARGIN, again, in_short, refused};
+use super::{FailureKind, TIMEOUT_MARGIN, again, refused, short_line};
+use crate::nats::NatsAddress;
 use crate::settings::Defects;
 
+use crate::bounds::nats::BATCH_MAX;
 use connection::Connection;
 pub use connection::NatsConnector;
-pub(crate) use connection::reasons;
-
-/// Of one call; they go out side by side over one connection.
-const BATCH_MAX: usize = 50;
 
 /// `[buses.NAME]` with `kind = "nats"`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -77,6 +77,21 @@ impl Default for NatsSettings {
     }
 }
 
+impl NatsSettings {
+    /// Where the server is.
+    fn address(&self) -> NatsAddress {
+        NatsAddress {
+            url: self.url.clone(),
+            credentials_file: self.credentials_file.clone(),
+            token_env: self.token_env.clone(),
+            ca_file: self.ca_file.clone(),
+            client_certificate_file: self.client_certificate_file.clone(),
+            client_key_file: self.client_key_file.clone(),
+            allow_plain_text: self.allow_plain_text,
+        }
+    }
+}
+
 /// Publishes to JetStream streams.
 #[derive(Debug)]
 pub struct NatsBus {
@@ -91,15 +106,17 @@ impl NatsBus {
     pub fn new(
         settings: &NatsSettings,
         environment: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, SettingsError> {
+    ) -> Result<Self, FieldErrors> {
         let mut defects = Defects::default();
         let subjects = defects.note(Subjects::new(settings.subject_prefix.as_deref()));
         let connector = defects.note(NatsConnector::new(settings, environment));
         let (subjects, connector) = defects.finish(subjects.zip(connector))?;
         let timeout = connector.answer_timeout();
         let terms = Terms {
+            binding: Binding::Nats,
             timeout: timeout + TIMEOUT_MARGIN,
             batch_max: BATCH_MAX,
+            fill_within: Duration::ZERO,
             dedup_window: Duration::from_secs(settings.duplicate_window_seconds),
         };
         Ok(Self { connector, subjects, timeout, terms })
@@ -116,17 +133,25 @@ impl NatsBus {
             return refused("MALFORMED", "the event's type is not a subject of NATS");
         };
         let publish = PublishMessage::build()
-            .payload(message.body.get().to_owned().into())
+            .payload(message.body.clone().into())
             .headers(headers(message))
             .message_id(message.event_id.to_string())
             .expected_stream(stream);
-        let stored = async { connection.jetstream.send_publish(subject, publish).await?.await };
-        match tokio::time::timeout_at(until, stored).await {
+        let started = std::time::Instant::now();
+        let stored =
+            async { connection.jetstream.send_publish(subject.clone(), publish).await?.await };
+        let stored = tokio::time::timeout_at(until, stored).await;
+        if !matches!(stored, Ok(Ok(_))) && connection.denials.since(&subject, started) {
+            let problem =
+                format!("the server lets us publish nothing to {subject}: see docs/BUSES.md");
+            return again("NOT_AUTHORIZED", problem, FailureKind::NotTakenUntilMended);
+        }
+        match stored {
             Ok(Ok(ack)) => {
                 Publication::Accepted { reference: format!("{}:{}", ack.stream, ack.sequence) }
             }
             Ok(Err(error)) => failure(&error, stream),
-            Err(_) => again("TIMEOUT", "the stream did not answer in time", Fate::Unknown),
+            Err(_) => again("TIMEOUT", "the stream did not answer in time", FailureKind::Unknown),
         }
     }
 }
@@ -141,13 +166,18 @@ impl Bus for NatsBus {
         let until = Instant::now() + self.timeout;
         if !is_stream_name(topic) {
             let problem = format!("{topic} cannot be a stream's name: correct the route's topic");
-            return vec![again("NO_SUCH_TOPIC", problem, Fate::NotTaken); batch.len()];
+            let answer = again("NO_SUCH_TOPIC", problem, FailureKind::NotTakenUntilMended);
+            return vec![answer; batch.len()];
         }
         let connection = match self.connector.connection().await {
             Ok(connection) => connection,
             Err(trouble) => {
-                let code = if trouble.not_authorized { "NOT_AUTHORIZED" } else { "UNREACHABLE" };
-                return vec![again(code, trouble.message, Fate::NotTakenBusUnwell); batch.len()];
+                let (code, kind) = if trouble.not_authorized {
+                    ("NOT_AUTHORIZED", FailureKind::NotTakenUntilMended)
+                } else {
+                    ("UNREACHABLE", FailureKind::NotTakenUnwell)
+                };
+                return vec![again(code, trouble.message, kind); batch.len()];
             }
         };
         let answers = join_all(
@@ -170,23 +200,10 @@ impl Bus for NatsBus {
     }
 }
 
-/// What consumers read without opening the body. The names are those of the sns bus's attributes.
 fn headers(message: &Message) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    let (event_id, position) = (message.event_id.to_string(), message.position.to_string());
-    let all = [
-        ("type", Some(message.event_type.as_str())),
-        ("tenantId", Some(message.tenant_id.as_str())),
-        ("eventId", Some(event_id.as_str())),
-        ("position", Some(position.as_str())),
-        ("key", Some(message.key.as_str())),
-        ("traceparent", message.traceparent.as_deref()),
-    ];
-    for (name, value) in all {
-        // A header is one line. What is not, is in the body only.
-        if let Some(value) = value.filter(|value| !value.chars().any(char::is_control)) {
-            headers.insert(name, value);
-        }
+    for (name, value) in &message.headers {
+        headers.insert(*name, value.as_str());
     }
     headers
 }
@@ -195,7 +212,7 @@ fn failure(error: &PublishError, stream: &str) -> Publication {
     let no_stream = || {
         let message =
             format!("no stream {stream} takes this subject: create it with `symphony bus setup`");
-        again("NO_SUCH_TOPIC", message, Fate::NotTaken)
+        again("NO_SUCH_TOPIC", message, FailureKind::NotTakenUntilMended)
     };
     match error.kind() {
         PublishErrorKind::StreamNotFound => no_stream(),
@@ -204,28 +221,32 @@ fn failure(error: &PublishError, stream: &str) -> Publication {
             "the event is larger than the server's max_payload: publish a reference to the data instead",
         ),
         PublishErrorKind::TimedOut => {
-            again("TIMEOUT", "the stream did not answer in time", Fate::Unknown)
+            again("TIMEOUT", "the stream did not answer in time", FailureKind::Unknown)
         }
         PublishErrorKind::BrokenPipe => again(
             "CONNECTION_LOST",
             "the connection broke before the stream's answer",
-            Fate::Unknown,
+            FailureKind::Unknown,
         ),
-        PublishErrorKind::MaxAckPending => {
-            again("THROTTLED", "too many publishes wait for their answer", Fate::NotTakenBusUnwell)
-        }
+        PublishErrorKind::MaxAckPending => again(
+            "THROTTLED",
+            "too many publishes wait for their answer",
+            FailureKind::NotTakenUnwell,
+        ),
         _ => {
             let said = error.source().and_then(|source| source.downcast_ref::<jetstream::Error>());
             let Some(said) = said else {
-                return again("BUS_ERROR", "the publish failed half way", Fate::Unknown);
+                return again("BUS_ERROR", "the publish failed half way", FailureKind::Unknown);
             };
-            let words = format!("the stream says: {}", in_short(&said.to_string()));
+            let words = format!("the stream says: {}", short_line(&said.to_string()));
             match said.error_code() {
                 ErrorCode::STREAM_NOT_MATCH | ErrorCode::STREAM_NOT_FOUND => no_stream(),
                 ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM => refused("OVERSIZE", words),
                 // Full, or sealed: an operator can mend it.
-                ErrorCode::STREAM_STORE_FAILED => again("BUS_ERROR", words, Fate::NotTaken),
-                _ => again("BUS_ERROR", words, Fate::NotTakenBusUnwell),
+                ErrorCode::STREAM_STORE_FAILED => {
+                    again("BUS_ERROR", words, FailureKind::NotTakenUntilMended)
+                }
+                _ => again("BUS_ERROR", words, FailureKind::NotTakenUnwell),
             }
         }
     }
@@ -245,11 +266,11 @@ pub(crate) struct Subjects {
 }
 
 impl Subjects {
-    pub(crate) fn new(prefix: Option<&str>) -> Result<Self, SettingsError> {
+    pub(crate) fn new(prefix: Option<&str>) -> Result<Self, FieldError> {
         let prefix = prefix.unwrap_or_default();
         if !prefix.is_empty() && !is_subject(prefix) {
             let problem = "must be words of letters, digits, - and _ with dots between";
-            return Err(SettingsError::new("subject_prefix", problem));
+            return Err(FieldError::new("subject_prefix", problem));
         }
         Ok(Self { prefix: prefix.to_owned() })
     }

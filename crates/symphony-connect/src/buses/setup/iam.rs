@@ -26,21 +26,26 @@ pub(super) fn sns_producer(topic_arns: &[String], own_key_arn: Option<&str>) -> 
     policy("producer".to_owned(), &statements)
 }
 
-/// For IAM: may read its own queue, and no other.
-pub(super) fn sqs_consumer(name: &str, queue_arn: &str) -> Policy {
-    let statement = json!({
+/// For IAM: may read its own queue, and no other; may put dead letters beside it and count them, and not read them.
+pub(super) fn sqs_consumer(name: &str, queue_arn: &str, dead_arn: &str) -> Policy {
+    let read = json!({
         "Sid": "ReadOwnQueue",
         "Effect": "Allow",
         "Action": [
             "sqs:ReceiveMessage",
             "sqs:DeleteMessage",
             "sqs:ChangeMessageVisibility",
-            "sqs:GetQueueUrl",
             "sqs:GetQueueAttributes",
         ],
         "Resource": [queue_arn],
     });
-    policy(format!("consumer {name}"), &[statement])
+    let dead_letter = json!({
+        "Sid": "DeadLetter",
+        "Effect": "Allow",
+        "Action": ["sqs:SendMessage", "sqs:GetQueueAttributes"],
+        "Resource": [dead_arn],
+    });
+    policy(format!("consumer {name}"), &[read, dead_letter])
 }
 
 fn policy(party: String, statements: &[Value]) -> Policy {

@@ -5,24 +5,31 @@
 //!
 //! - `sns`: topics, queues, dead-letter queues, their policies, subscriptions.
 //! - `nats`: streams and durable consumers.
+//! - `kafka`: topics, and those for dead letters.
 
-#[cfg(feature = "aws")]
+#[cfg(feature = "sns")]
 mod iam;
+#[cfg(feature = "kafka")]
+mod kafka;
+#[cfg(feature = "nats")]
 mod nats;
-mod policies;
-#[cfg(feature = "aws")]
+#[cfg(feature = "sns")]
 mod sns;
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use symphony::{FieldError, FieldErrors};
 
-use super::SettingsError;
+use crate::bounds::setup::{RECEIVES_MAX, RECEIVES_MAX_MIN};
 use crate::settings::Defects;
 
+#[cfg(feature = "kafka")]
+pub use kafka::{dead_letter_topic, set_up_kafka};
+#[cfg(feature = "nats")]
 pub use nats::set_up_nats;
-#[cfg(feature = "aws")]
+#[cfg(feature = "sns")]
 pub use sns::set_up_sns;
 
 /// `[buses.NAME.setup]`.
@@ -37,7 +44,7 @@ pub struct SetupSettings {
     pub kms_key: Option<String>,
 }
 
-/// A topic of SNS, or a stream of NATS.
+/// A topic of SNS or Kafka, or a stream of NATS.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TopicSettings {
@@ -46,19 +53,24 @@ pub struct TopicSettings {
     /// nats: the types it stores, such as `events.transfers.*`. SNS takes all.
     #[serde(default)]
     pub types: Vec<String>,
-    /// nats: on how many servers of the cluster it is stored.
-    #[serde(default = "defaults::replicas")]
-    pub replicas: usize,
-    /// nats: how long it keeps messages.
+    /// nats, kafka: on how many servers of the cluster it is stored. Without it 1 on NATS and 3 on Kafka.
+    pub replicas: Option<usize>,
+    /// kafka: how many of them must have a record before it counts. Without it, all but one.
+    pub min_insync_replicas: Option<usize>,
+    /// kafka: how many parts it has, and so how many processes can read it side by side. Without it, 12.
+    pub partitions: Option<u32>,
+    /// nats, kafka: how long it keeps messages.
     #[serde(default = "defaults::retention_days")]
     pub retention_days: u64,
 }
 
-/// A reader of one topic: on SNS a queue with a dead-letter queue, on NATS a durable consumer.
+/// A reader of one topic: on SNS a queue with a dead-letter queue, on NATS a durable consumer, on Kafka a group with a
+/// dead-letter topic.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConsumerSettings {
-    /// Its queues are `NAME.fifo` and `NAME-dead.fifo`; its durable consumer is `NAME`.
+    /// Its queues are `NAME.fifo` and `NAME-dead.fifo`; its durable consumer is `NAME`, with a stream `NAME-dead` for the
+    /// subject `dead.NAME`; its group is `NAME`, with a topic `NAME-dead`.
     pub name: String,
     /// Which topic it reads.
     pub topic: String,
@@ -68,7 +80,8 @@ pub struct ConsumerSettings {
     /// How long a message is its own before it is given out again.
     #[serde(default = "defaults::visibility_timeout_seconds")]
     pub visibility_timeout_seconds: u32,
-    /// sns: after so many times it is a dead letter. On NATS the consumer counts, not the server.
+    /// sns: SQS itself gives up what was received more often, in silence. Consumers count tries and dead-letter before:
+    /// leave it as it is. On NATS the server never does.
     #[serde(default = "defaults::receives_max")]
     pub receives_max: u32,
     /// nats: so many may be unacknowledged at a time. With 1, order holds even when one is given out again.
@@ -77,9 +90,6 @@ pub struct ConsumerSettings {
 }
 
 mod defaults {
-    pub(super) fn replicas() -> usize {
-        1
-    }
     pub(super) fn retention_days() -> u64 {
         14
     }
@@ -87,7 +97,7 @@ mod defaults {
         60
     }
     pub(super) fn receives_max() -> u32 {
-        5
+        super::RECEIVES_MAX
     }
     pub(super) fn in_flight_max() -> u32 {
         1
@@ -96,15 +106,27 @@ mod defaults {
 
 impl SetupSettings {
     /// What no kind of bus takes.
-    pub fn check(&self) -> Result<(), SettingsError> {
+    pub fn check(&self) -> Result<(), FieldErrors> {
         let mut defects = Defects::default();
         let topics: BTreeSet<_> = self.topics.iter().map(|topic| topic.name.as_str()).collect();
         if topics.len() != self.topics.len() {
             defects.add("setup.topics", "has a name twice");
         }
-        for topic in self.topics.iter().filter(|topic| !(1..=5).contains(&topic.replicas)) {
-            let problem = format!("has {} replicas of {}: 1 to 5", topic.replicas, topic.name);
-            defects.add("setup.topics", problem);
+        for topic in &self.topics {
+            let mut refuse = |problem: String| {
+                defects.add("setup.topics", format!("{}: {problem}", topic.name));
+            };
+            if topic.replicas.is_some_and(|replicas| !(1..=5).contains(&replicas)) {
+                refuse("replicas must be 1 to 5".to_owned());
+            }
+            if topic.min_insync_replicas.is_some_and(|in_sync| {
+                in_sync == 0 || topic.replicas.is_some_and(|replicas| in_sync > replicas)
+            }) {
+                refuse("min_insync_replicas must be 1 to replicas".to_owned());
+            }
+            if topic.partitions.is_some_and(|partitions| !(1..=10_000).contains(&partitions)) {
+                refuse("partitions must be 1 to 10000".to_owned());
+            }
         }
         let mut names = BTreeSet::new();
         for consumer in &self.consumers {
@@ -125,8 +147,11 @@ impl SetupSettings {
             if !(1..=43_200).contains(&consumer.visibility_timeout_seconds) {
                 refuse("visibility_timeout_seconds must be between 1 and 43200");
             }
-            if !(1..=1_000).contains(&consumer.receives_max) {
-                refuse("receives_max must be between 1 and 1000");
+            if !(RECEIVES_MAX_MIN..=RECEIVES_MAX).contains(&consumer.receives_max) {
+                refuse(&format!(
+                    "receives_max must be between {RECEIVES_MAX_MIN} and {RECEIVES_MAX}: SQS counts deliveries that were \
+                     never tried; consumer.receives_max is the number of tries"
+                ));
             }
             if consumer.in_flight_max == 0 {
                 refuse("in_flight_max must be at least 1");
@@ -161,7 +186,7 @@ pub struct Setup {
 /// One resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Step {
-    /// `topic`, `queue`, `subscription`, `stream` or `consumer`.
+    /// `topic`, `dead-letter topic`, `queue`, `subscription`, `stream` or `consumer`.
     pub what: &'static str,
     /// Which.
     pub name: String,
@@ -183,7 +208,7 @@ pub enum Action {
     Change,
 }
 
-/// The permissions of one party: a policy of IAM, or the `permissions` of a NATS user.
+/// The permissions of one party: a policy of IAM, the `permissions` of a NATS user, or commands for Kafka's ACLs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Policy {
     /// `producer`, or `consumer NAME`.
@@ -197,8 +222,14 @@ pub struct Policy {
 #[error("{0}")]
 pub struct SetupError(pub(crate) String);
 
-impl From<SettingsError> for SetupError {
-    fn from(error: SettingsError) -> Self {
+impl From<FieldError> for SetupError {
+    fn from(error: FieldError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<FieldErrors> for SetupError {
+    fn from(error: FieldErrors) -> Self {
         Self(error.to_string())
     }
 }

@@ -7,10 +7,13 @@ use async_nats::jetstream::context::{ConsumerInfoErrorKind, GetStreamErrorKind};
 use async_nats::jetstream::stream::{self, StorageType};
 use async_nats::jetstream::{Context, ErrorCode};
 
+use serde_json::json;
+
 use super::{
-    ConsumerSettings, Setup, SetupError, SetupSettings, Step, TopicSettings, policies, step,
+    ConsumerSettings, Policy, Setup, SetupError, SetupSettings, Step, TopicSettings, step,
 };
 use crate::buses::nats::{NatsConnector, NatsSettings, Subjects, is_stream_name};
+use crate::nats::{dead_letter_subject, subject_matches};
 
 const DAY: Duration = Duration::from_hours(24);
 
@@ -26,32 +29,33 @@ pub async fn set_up_nats(
     let connector = NatsConnector::new(bus, environment)?;
     let jetstream = connector.jetstream().await.map_err(SetupError)?;
     let window = Duration::from_secs(bus.duplicate_window_seconds);
-    let hand = Hand { jetstream, subjects, window, dry_run };
+    let run = SetupRun { jetstream, subjects, window, dry_run };
     let mut done = Setup::default();
     let mut published = Vec::new();
     for topic in &setup.topics {
-        let wanted = hand.wanted_stream(topic)?;
+        let wanted = run.wanted_stream(topic)?;
         published.extend(wanted.subjects.clone());
-        done.steps.push(hand.stream(wanted).await?);
+        done.steps.push(run.stream(wanted).await?);
     }
     if !published.is_empty() {
-        done.policies.push(policies::nats_producer(&published));
+        done.policies.push(producer_policy(&published));
     }
     for consumer in &setup.consumers {
-        done.steps.push(hand.consumer(consumer).await?);
-        done.policies.push(policies::nats_consumer(&consumer.name, &consumer.topic));
+        done.steps.push(run.consumer(consumer).await?);
+        let letters = run.dead_letter_stream(consumer, &setup.topics, &mut done.steps).await?;
+        done.policies.push(consumer_policy(&consumer.name, &consumer.topic, &letters));
     }
     Ok(done)
 }
 
-struct Hand {
+struct SetupRun {
     jetstream: Context,
     subjects: Subjects,
     window: Duration,
     dry_run: bool,
 }
 
-impl Hand {
+impl SetupRun {
     fn wanted_stream(&self, topic: &TopicSettings) -> Result<stream::Config, SetupError> {
         let name = &topic.name;
         if !is_stream_name(name) {
@@ -70,11 +74,46 @@ impl Hand {
             name: name.clone(),
             subjects,
             storage: StorageType::File,
-            num_replicas: topic.replicas,
+            num_replicas: topic.replicas.unwrap_or(1),
             max_age: DAY.saturating_mul(u32::try_from(topic.retention_days).unwrap_or(u32::MAX)),
             duplicate_window: self.window,
             ..stream::Config::default()
         })
+    }
+
+    /// Where its dead letters are kept; a topic that takes the subject already will do.
+    async fn dead_letter_stream(
+        &self,
+        consumer: &ConsumerSettings,
+        topics: &[TopicSettings],
+        steps: &mut Vec<Step>,
+    ) -> Result<String, SetupError> {
+        let subject = dead_letter_subject(&consumer.name);
+        for topic in topics {
+            let subjects = self.wanted_stream(topic)?.subjects;
+            if subjects.iter().any(|filter| subject_matches(filter, &subject)) {
+                return Ok(topic.name.clone());
+            }
+        }
+        let name = format!("{}-dead", consumer.name);
+        if let Ok(other) = self.jetstream.stream_by_subject(subject.as_str()).await
+            && other != name
+        {
+            return Ok(other);
+        }
+        let replicas = topics.iter().find(|topic| topic.name == consumer.topic);
+        let wanted = stream::Config {
+            name: name.clone(),
+            subjects: vec![subject],
+            storage: StorageType::File,
+            num_replicas: replicas.and_then(|topic| topic.replicas).unwrap_or(1),
+            // They wait for a person, however long that takes.
+            max_age: Duration::ZERO,
+            duplicate_window: self.window,
+            ..stream::Config::default()
+        };
+        steps.push(self.stream(wanted).await?);
+        Ok(name)
     }
 
     fn subjects_of(&self, types: &[String]) -> Option<Vec<String>> {
@@ -187,5 +226,29 @@ fn named(differences: &[(&str, bool)]) -> Vec<String> {
 }
 
 fn failed(doing: &str, name: &str, error: &dyn std::error::Error) -> SetupError {
-    SetupError(format!("{doing} {name} failed: {}", crate::buses::in_short(&error.to_string())))
+    SetupError(format!("{doing} {name} failed: {}", crate::buses::short_line(&error.to_string())))
+}
+
+/// For the server's configuration: may publish these subjects, and hear the answers.
+fn producer_policy(subjects: &[String]) -> Policy {
+    let document =
+        json!({ "publish": { "allow": subjects }, "subscribe": { "allow": ["_INBOX.>"] } });
+    Policy { party: "producer".to_owned(), document }
+}
+
+/// For the server's configuration: may ask its own consumer for messages and acknowledge them, put dead letters where
+/// they are kept, and count them. The names of streams tell who keeps them.
+fn consumer_policy(name: &str, stream: &str, dead_letter_stream: &str) -> Policy {
+    let document = json!({
+        "publish": { "allow": [
+            format!("$JS.API.CONSUMER.INFO.{stream}.{name}"),
+            format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"),
+            format!("$JS.ACK.{stream}.{name}.>"),
+            "$JS.API.STREAM.NAMES",
+            format!("$JS.API.STREAM.INFO.{dead_letter_stream}"),
+            dead_letter_subject(name),
+        ] },
+        "subscribe": { "allow": ["_INBOX.>"] },
+    });
+    Policy { party: format!("consumer {name}"), document }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::error::Error;
-use std::time::Duration;
 
 use aws_sdk_sns::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_sqs::types::QueueAttributeName;
@@ -10,15 +9,12 @@ use serde_json::{Value, json};
 
 use super::{ConsumerSettings, Setup, SetupError, SetupSettings, Step, iam, step};
 use crate::aws::Aws;
-use crate::buses::in_short;
+use crate::bounds::sns::{ADMINISTRATION_TIMEOUT, RETENTION_SECONDS};
+use crate::buses::short_line;
 use crate::buses::sns::{Arns, SnsSettings};
 
 /// AWS's own key: free, and everybody who may publish may use it.
 const KMS_KEY: &str = "alias/aws/sns";
-/// The longest SQS keeps a message, in seconds.
-const RETENTION_SECONDS: u32 = 1_209_600;
-/// Administrative calls are slower than a publish.
-const CALL_LIMIT: Duration = Duration::from_secs(30);
 
 type Attributes = HashMap<String, String>;
 
@@ -38,38 +34,44 @@ pub async fn set_up_sns(
         return Err(SetupError(format!("setup.kms_key must be {KMS_KEY} or the key's ARN")));
     }
     let (connect, _) = bus.limits()?;
-    let hand = Hand {
-        sns: aws.sns(connect, CALL_LIMIT),
-        sqs: aws.sqs(connect, CALL_LIMIT),
+    let run = SetupRun {
+        sns: aws.sns(connect, ADMINISTRATION_TIMEOUT),
+        sqs: aws.sqs(connect, ADMINISTRATION_TIMEOUT),
         arns,
         dry_run,
     };
     let mut done = Setup::default();
     let mut topic_arns = Vec::new();
     for topic in &setup.topics {
-        let arn = hand.arns.topic(&topic.name).map_err(SetupError)?;
-        done.steps.push(hand.topic(&arn, kms_key).await?);
+        let arn = run.arns.topic(&topic.name).map_err(SetupError)?;
+        done.steps.push(run.topic(&arn, kms_key).await?);
         topic_arns.push(arn);
     }
     if !topic_arns.is_empty() {
         done.policies.push(iam::sns_producer(&topic_arns, own_key));
     }
     for consumer in &setup.consumers {
-        let topic_arn = hand.arns.topic(&consumer.topic).map_err(SetupError)?;
-        let queue_arn = hand.consumer(consumer, &topic_arn, &mut done.steps).await?;
-        done.policies.push(iam::sqs_consumer(&consumer.name, &queue_arn));
+        let topic_arn = run.arns.topic(&consumer.topic).map_err(SetupError)?;
+        let queues = run.consumer(consumer, &topic_arn, &mut done.steps).await?;
+        done.policies.push(iam::sqs_consumer(&consumer.name, &queues.own, &queues.dead));
     }
     Ok(done)
 }
 
-struct Hand {
+/// The ARNs of a consumer's queues.
+struct Queues {
+    own: String,
+    dead: String,
+}
+
+struct SetupRun {
     sns: aws_sdk_sns::Client,
     sqs: aws_sdk_sqs::Client,
     arns: Arns,
     dry_run: bool,
 }
 
-impl Hand {
+impl SetupRun {
     async fn topic(&self, arn: &str, kms_key: &str) -> Result<Step, SetupError> {
         let name = arn.rsplit(':').next().unwrap_or(arn);
         let wanted: Attributes = [
@@ -100,13 +102,13 @@ impl Hand {
         Ok(step("topic", name, Some(differs)))
     }
 
-    /// Its queues and its subscription; the ARN of the queue it reads.
+    /// Its queues and its subscription; the ARNs of the queues.
     async fn consumer(
         &self,
         consumer: &ConsumerSettings,
         topic_arn: &str,
         steps: &mut Vec<Step>,
-    ) -> Result<String, SetupError> {
+    ) -> Result<Queues, SetupError> {
         let (queue, dead) =
             (format!("{}.fifo", consumer.name), format!("{}-dead.fifo", consumer.name));
         let queue_arn = self.arns.queue_beside(topic_arn, &queue);
@@ -129,7 +131,7 @@ impl Hand {
             of_subscription.insert("FilterPolicy".to_owned(), filter.to_string());
         }
         steps.push(self.subscription(topic_arn, &queue_arn, of_subscription).await?);
-        Ok(queue_arn)
+        Ok(Queues { own: queue_arn, dead: dead_arn })
     }
 
     async fn queue(&self, name: &str, wanted: Attributes) -> Result<Step, SetupError> {
@@ -295,7 +297,7 @@ where
     let why = match error.as_service_error() {
         Some(said) => {
             let code = said.code().unwrap_or("an error");
-            in_short(&format!("{code}: {}", said.message().unwrap_or_default()))
+            short_line(&format!("{code}: {}", said.message().unwrap_or_default()))
         }
         None => "AWS could not be called: check region, endpoint_url and credentials".to_owned(),
     };

@@ -1,54 +1,39 @@
 //! From an event to an entry of a batch.
 
+pub(super) use crate::bounds::sns::MESSAGE_BYTES_MAX;
 use aws_sdk_sns::error::BuildError;
 use aws_sdk_sns::types::{MessageAttributeValue, PublishBatchRequestEntry};
 use sha2::{Digest, Sha256};
 use symphony::lanes::events::bus::Message;
 
-/// SNS's limit on one message with its attributes, and on all messages of one call together.
-pub(super) const SIZE_MAX: usize = 256 * 1024;
-
-const TEXT: &str = "String";
-const NUMBER: &str = "Number";
-
 /// One event, ready to be sent.
 #[derive(Debug, Clone)]
 pub(super) struct Entry<'m> {
     message: &'m Message,
-    attributes: Vec<(&'static str, &'static str, String)>,
     /// As SNS counts it: the body, and name, type and value of every attribute.
     pub(super) size: usize,
 }
 
 impl<'m> Entry<'m> {
     pub(super) fn new(message: &'m Message) -> Self {
-        let mut attributes = vec![
-            ("type", TEXT, message.event_type.clone()),
-            ("tenantId", TEXT, message.tenant_id.clone()),
-            ("eventId", TEXT, message.event_id.to_string()),
-            ("position", NUMBER, message.position.to_string()),
-        ];
-        if let Some(traceparent) = &message.traceparent {
-            attributes.push(("traceparent", TEXT, traceparent.clone()));
-        }
-        let of_attributes: usize = attributes
-            .iter()
-            .map(|(name, kind, value)| name.len() + kind.len() + value.len())
-            .sum();
-        let size = message.body.get().len() + of_attributes;
-        Self { message, attributes, size }
+        let of_attribute =
+            |(name, value): &(&str, String)| name.len() + kind(name).len() + value.len();
+        let of_attributes: usize = message.headers.iter().map(of_attribute).sum();
+        Self { message, size: message.body.len() + of_attributes }
     }
 
     /// Under this number in its batch.
     pub(super) fn build(&self, at: usize) -> Result<PublishBatchRequestEntry, BuildError> {
         let mut entry = PublishBatchRequestEntry::builder()
             .id(at.to_string())
-            .message(self.message.body.get())
+            .message(&self.message.body)
             .message_group_id(group_id(&self.message.key))
             .message_deduplication_id(self.message.event_id.to_string());
-        for (name, kind, value) in &self.attributes {
-            let value =
-                MessageAttributeValue::builder().data_type(*kind).string_value(value).build()?;
+        for (name, value) in &self.message.headers {
+            let value = MessageAttributeValue::builder()
+                .data_type(kind(name))
+                .string_value(value)
+                .build()?;
             entry = entry.message_attributes(*name, value);
         }
         entry.build()
@@ -57,10 +42,15 @@ impl<'m> Entry<'m> {
     /// Why it is refused.
     pub(super) fn too_large(&self) -> String {
         format!(
-            "the event is {} bytes with its attributes, and SNS takes {SIZE_MAX}: publish a reference to the data instead",
+            "the event is {} bytes with its attributes, and SNS takes {MESSAGE_BYTES_MAX}: publish a reference to the data instead",
             self.size
         )
     }
+}
+
+/// A number, so that subscriptions can compare it.
+fn kind(name: &str) -> &'static str {
+    if name == "position" { "Number" } else { "String" }
 }
 
 /// The message group of a key: the key itself where SNS allows it (1 to 128 visible ASCII characters), else

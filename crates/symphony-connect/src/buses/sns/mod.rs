@@ -16,19 +16,17 @@ use async_trait::async_trait;
 use aws_sdk_sns::Client;
 use futures_util::future::join_all;
 use serde::Deserialize;
+use symphony::event::envelope::Binding;
 use symphony::lanes::events::bus::{Bus, Message, Publication, Terms};
+use symphony::{FieldError, FieldErrors};
 
-use super::{Fate, SettingsError, TIMEOUT_MARGIN, again, limits, refused};
+use super::{FailureKind, TIMEOUT_MARGIN, again, limits, refused};
 use crate::aws::{Aws, AwsSettings};
 use crate::settings::Defects;
-use entry::{Entry, SIZE_MAX};
+use entry::{Entry, MESSAGE_BYTES_MAX};
 
+use crate::bounds::sns::{BATCH_MAX, DEDUP_WINDOW, FILL_WITHIN};
 pub use entry::group_id;
-
-/// SNS takes no more in one call.
-const BATCH_MAX: usize = 10;
-/// SNS's, not to be changed.
-const DEDUP_WINDOW: Duration = Duration::from_mins(5);
 
 /// `[buses.NAME]` with `kind = "sns"`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -71,7 +69,7 @@ impl SnsSettings {
         }
     }
 
-    pub(crate) fn limits(&self) -> Result<(Duration, Duration), SettingsError> {
+    pub(crate) fn limits(&self) -> Result<(Duration, Duration), FieldErrors> {
         limits(self.connect_timeout_ms, self.timeout_ms)
     }
 }
@@ -89,7 +87,7 @@ impl SnsBus {
     pub fn new(
         settings: &SnsSettings,
         environment: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, SettingsError> {
+    ) -> Result<Self, FieldErrors> {
         let mut defects = Defects::default();
         let arns = defects.note(Aws::new(&settings.aws(), environment)).and_then(|aws| {
             let arns = defects.note(Arns::new(&aws, settings.account_id.as_deref()))?;
@@ -98,8 +96,10 @@ impl SnsBus {
         let limits = defects.note(settings.limits());
         let ((aws, arns), (connect, call)) = defects.finish(arns.zip(limits))?;
         let terms = Terms {
+            binding: Binding::Sns,
             timeout: call + TIMEOUT_MARGIN,
             batch_max: BATCH_MAX,
+            fill_within: FILL_WITHIN,
             dedup_window: DEDUP_WINDOW,
         };
         Ok(Self { client: aws.sns(connect, call), arns, terms })
@@ -112,7 +112,7 @@ impl SnsBus {
         let built = match built {
             Ok(built) => built,
             Err(error) => {
-                let problem = again("UNSENT", error.to_string(), Fate::NotTaken);
+                let problem = again("UNSENT", error.to_string(), FailureKind::NotTaken);
                 return vec![problem; entries.len()];
             }
         };
@@ -147,18 +147,19 @@ impl Bus for SnsBus {
             Ok(arn) => arn,
             Err(problem) => {
                 let problem = format!("the route's topic {problem}");
-                return vec![again("NO_SUCH_TOPIC", problem, Fate::NotTaken); batch.len()];
+                let answer = again("NO_SUCH_TOPIC", problem, FailureKind::NotTakenUntilMended);
+                return vec![answer; batch.len()];
             }
         };
         let entries: Vec<Entry<'_>> = batch.iter().map(|message| Entry::new(message)).collect();
         let fitting: Vec<Entry<'_>> =
-            entries.iter().filter(|entry| entry.size <= SIZE_MAX).cloned().collect();
+            entries.iter().filter(|entry| entry.size <= MESSAGE_BYTES_MAX).cloned().collect();
         let calls = in_calls(&fitting).into_iter().map(|entries| self.send(&arn, entries));
         let mut answers = join_all(calls).await.into_iter().flatten();
         entries
             .iter()
             .map(|entry| {
-                if entry.size > SIZE_MAX {
+                if entry.size > MESSAGE_BYTES_MAX {
                     return refused("OVERSIZE", entry.too_large());
                 }
                 answers.next().unwrap_or_else(reading::unanswered)
@@ -179,7 +180,7 @@ fn in_calls<'a, 'm>(entries: &'a [Entry<'m>]) -> Vec<&'a [Entry<'m>]> {
         let mut size = 0;
         let fitting = rest.iter().take(BATCH_MAX).take_while(|entry| {
             size += entry.size;
-            size <= SIZE_MAX
+            size <= MESSAGE_BYTES_MAX
         });
         // At least one: whoever is too large alone was taken out before.
         let (call, after) = rest.split_at(fitting.count().max(1));
@@ -198,9 +199,9 @@ pub(crate) struct Arns {
 }
 
 impl Arns {
-    pub(crate) fn new(aws: &Aws, account: Option<&str>) -> Result<Self, SettingsError> {
+    pub(crate) fn new(aws: &Aws, account: Option<&str>) -> Result<Self, FieldError> {
         if account.is_some_and(|id| id.len() != 12 || !id.bytes().all(|b| b.is_ascii_digit())) {
-            return Err(SettingsError::new("account_id", "must be 12 digits"));
+            return Err(FieldError::new("account_id", "must be 12 digits"));
         }
         Ok(Self {
             partition: aws.partition(),

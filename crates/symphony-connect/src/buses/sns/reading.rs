@@ -7,7 +7,7 @@ use aws_sdk_sns::error::SdkError;
 use aws_sdk_sns::operation::publish_batch::{PublishBatchError, PublishBatchOutput};
 use symphony::lanes::events::bus::Publication;
 
-use super::super::{Fate, again, in_short, refused};
+use super::super::{FailureKind, again, refused, short_line};
 
 /// One per entry; entries are numbered from 0.
 pub(super) fn answers(answer: &PublishBatchOutput, count: usize) -> Vec<Publication> {
@@ -31,22 +31,26 @@ pub(super) fn answers(answer: &PublishBatchOutput, count: usize) -> Vec<Publicat
 
 /// SNS's answer says nothing of this entry.
 pub(super) fn unanswered() -> Publication {
-    again("NO_ANSWER", "SNS's answer does not speak of this message", Fate::Unknown)
+    again("NO_ANSWER", "SNS's answer does not speak of this message", FailureKind::Unknown)
 }
 
 /// The whole call failed.
 pub(super) fn error(error: &SdkError<PublishBatchError>, arn: &str) -> Publication {
     match error {
-        SdkError::ConstructionFailure(_) => {
-            again("UNSENT", "the request could not be made: see the bus's settings", Fate::NotTaken)
+        SdkError::ConstructionFailure(_) => again(
+            "UNSENT",
+            "the request could not be made: see the bus's settings",
+            FailureKind::NotTakenUntilMended,
+        ),
+        SdkError::TimeoutError(_) => {
+            again("TIMEOUT", "SNS did not answer in time", FailureKind::Unknown)
         }
-        SdkError::TimeoutError(_) => again("TIMEOUT", "SNS did not answer in time", Fate::Unknown),
         SdkError::DispatchFailure(failure) => {
             let source = failure.as_connector_error();
             unreached(source.map(|error| error as &(dyn Error + 'static)), failure.is_timeout())
         }
         SdkError::ResponseError(_) => {
-            again("BAD_ANSWER", "SNS's answer could not be read", Fate::Unknown)
+            again("BAD_ANSWER", "SNS's answer could not be read", FailureKind::Unknown)
         }
         SdkError::ServiceError(refusal) => {
             let metadata = refusal.err().meta();
@@ -58,13 +62,13 @@ pub(super) fn error(error: &SdkError<PublishBatchError>, arn: &str) -> Publicati
             }
             failure(code, message, sender_fault)
         }
-        _ => again("UNREACHABLE", "SNS could not be called", Fate::Unknown),
+        _ => again("UNREACHABLE", "SNS could not be called", FailureKind::Unknown),
     }
 }
 
 fn no_such_topic(arn: &str) -> Publication {
     let message = format!("there is no topic {arn}: create it with `symphony bus setup`");
-    again("NO_SUCH_TOPIC", message, Fate::NotTaken)
+    again("NO_SUCH_TOPIC", message, FailureKind::NotTakenUntilMended)
 }
 
 fn unreached(error: Option<&(dyn Error + 'static)>, timeout: bool) -> Publication {
@@ -77,38 +81,59 @@ fn unreached(error: Option<&(dyn Error + 'static)>, timeout: bool) -> Publicatio
         {
             let message =
                 "there are no AWS credentials: see docs/BUSES.md for where they are looked for";
-            return again("NO_CREDENTIALS", message, Fate::NotTakenBusUnwell);
+            return again("NO_CREDENTIALS", message, FailureKind::NotTakenUntilMended);
         }
         let legacy = error.downcast_ref::<hyper_util::client::legacy::Error>();
         connecting |= legacy.is_some_and(hyper_util::client::legacy::Error::is_connect);
         next = error.source();
     }
     if connecting {
-        return again("UNREACHABLE", "no connection to SNS could be made", Fate::NotTakenBusUnwell);
+        return again(
+            "UNREACHABLE",
+            "no connection to SNS could be made",
+            FailureKind::NotTakenUnwell,
+        );
     }
     if timeout {
-        return again("TIMEOUT", "SNS did not answer in time", Fate::Unknown);
+        return again("TIMEOUT", "SNS did not answer in time", FailureKind::Unknown);
     }
-    again("CONNECTION_LOST", "the connection to SNS broke before the answer", Fate::Unknown)
+    again("CONNECTION_LOST", "the connection to SNS broke before the answer", FailureKind::Unknown)
 }
 
 /// A refusal, of one entry or of the whole call, by the code SNS gives.
 fn failure(code: &str, message: &str, sender_fault: bool) -> Publication {
-    let words = format!("SNS says {code}: {}", in_short(message));
+    let words = format!("SNS says {code}: {}", short_line(message));
     let has = |parts: &[&str]| parts.iter().any(|part| code.contains(part));
     if has(&["Throttl", "TooManyRequests", "RequestLimitExceeded", "SlowDown"]) {
-        return again("THROTTLED", words, Fate::NotTakenBusUnwell);
+        return again("THROTTLED", words, FailureKind::NotTakenUnwell);
     }
-    if has(&["NotFound"]) && !has(&["KMS"]) {
-        return again("NO_SUCH_TOPIC", words, Fate::NotTaken);
+    let speaks_of_topic = message.contains("TopicArn") || message.contains("Topic ARN");
+    if has(&["NotFound"]) && !has(&["KMS"]) || has(&["InvalidParameter"]) && speaks_of_topic {
+        let words = format!("{words}; compare the route's topic with the account and the region");
+        return again("NO_SUCH_TOPIC", words, FailureKind::NotTakenUntilMended);
     }
     // An operator can mend all of these: the message is not to blame.
-    let access = ["Authorization", "AccessDenied", "Token", "Signature", "Unrecognized", "OptIn"];
-    if has(&access) || has(&["KMS"]) {
+    let access = [
+        "Authoriz",
+        "AccessDenied",
+        "Token",
+        "Signature",
+        "Unrecognized",
+        "OptIn",
+        "KMS",
+        "Forbidden",
+        "InvalidSecurity",
+        "MissingAuthentication",
+    ];
+    if has(&access) {
         let words = format!("{words}; see docs/BUSES.md for what a producer must be allowed");
-        return again("NOT_AUTHORIZED", words, Fate::NotTakenBusUnwell);
+        return again("NOT_AUTHORIZED", words, FailureKind::NotTakenUntilMended);
     }
-    // Only what speaks of the message is its fault for good. A wrong clock, a proxy's page, a code nobody knows: again.
+    if has(&["RequestExpired", "RequestTimeTooSkewed"]) {
+        let words = format!("{words}; set this machine's clock");
+        return again("NOT_AUTHORIZED", words, FailureKind::NotTakenUntilMended);
+    }
+    // Only what speaks of the message is its fault for good. A proxy's page, a code nobody knows: again.
     let message = [
         "InvalidParameter",
         "ParameterValueInvalid",
@@ -119,7 +144,7 @@ fn failure(code: &str, message: &str, sender_fault: bool) -> Publication {
     if sender_fault && has(&message) {
         return refused("REFUSED_BY_BUS", words);
     }
-    again("BUS_ERROR", words, Fate::Unknown)
+    again("BUS_ERROR", words, FailureKind::Unknown)
 }
 
 #[cfg(test)]
@@ -132,15 +157,16 @@ mod tests {
     use aws_sdk_sns::types::{
         BatchResultErrorEntry, PublishBatchRequestEntry, PublishBatchResultEntry,
     };
+    use symphony::lanes::events::bus::Cause;
 
     use super::*;
 
-    fn code_and_flags(publication: &Publication) -> (String, Option<(bool, bool)>) {
+    fn code_and_flags(publication: &Publication) -> (String, Option<(bool, Cause)>) {
         match publication {
             Publication::Accepted { reference } => (reference.clone(), None),
             Publication::Refused(trouble) => (trouble.code.clone(), None),
-            Publication::Again { trouble, unknown, bus_unwell, .. } => {
-                (trouble.code.clone(), Some((*unknown, *bus_unwell)))
+            Publication::Again { trouble, unknown, cause, .. } => {
+                (trouble.code.clone(), Some((*unknown, *cause)))
             }
         }
     }
@@ -165,9 +191,9 @@ mod tests {
             ("m-0", None),
             ("REFUSED_BY_BUS", None),
             ("m-2", None),
-            ("THROTTLED", Some((false, true))),
-            ("BUS_ERROR", Some((true, true))),
-            ("NO_ANSWER", Some((true, true))),
+            ("THROTTLED", Some((false, Cause::Destination))),
+            ("BUS_ERROR", Some((true, Cause::Destination))),
+            ("NO_ANSWER", Some((true, Cause::Destination))),
         ];
         assert_eq!(read, expected.map(|(code, flags)| (code.to_owned(), flags)));
     }
@@ -206,34 +232,39 @@ mod tests {
     async fn what_surely_never_left_is_not_unknown() {
         let keys = Credentials::builder().access_key_id("a").secret_access_key("b");
         let keys = keys.provider_name("test").build();
-        let unsent = Some((false, true));
         let unreachable = code_and_flags(&nobody_there(keys).await);
-        assert_eq!(unreachable, ("UNREACHABLE".to_owned(), unsent));
+        assert_eq!(unreachable, ("UNREACHABLE".to_owned(), Some((false, Cause::Destination))));
         let without_keys = code_and_flags(&nobody_there(NoKeys).await);
-        assert_eq!(without_keys, ("NO_CREDENTIALS".to_owned(), unsent));
+        assert_eq!(without_keys, ("NO_CREDENTIALS".to_owned(), Some((false, Cause::Setup))));
     }
 
     #[test]
     fn what_an_operator_can_mend_is_never_a_refusal() {
-        for code in [
-            "AuthorizationError",
-            "InvalidClientTokenId",
-            "ExpiredToken",
-            "KMSDisabled",
-            "NotFound",
+        for (code, message) in [
+            ("AuthorizationError", "User is not authorized to perform: SNS:Publish"),
+            ("InvalidClientTokenId", ""),
+            ("ExpiredToken", ""),
+            ("KMSDisabled", ""),
+            ("NotFound", "Topic does not exist"),
+            ("NotAuthorized", ""),
+            ("InvalidSecurity", ""),
+            // A wrong ARN, as AWS says it.
+            (
+                "InvalidParameter",
+                "Invalid parameter: TopicArn Reason: An ARN must have at least 6 elements",
+            ),
+            ("InvalidParameterValue", "Invalid parameter: Topic ARN"),
+            // A wrong clock.
+            ("RequestExpired", ""),
+            ("RequestTimeTooSkewed", ""),
         ] {
-            let publication = failure(code, "", true);
-            assert!(matches!(publication, Publication::Again { unknown: false, .. }), "{code}");
+            let (_, flags) = code_and_flags(&failure(code, message, true));
+            assert_eq!(flags, Some((false, Cause::Setup)), "{code}");
         }
-        // A wrong clock, a proxy's page, a code nobody knows: not the message's fault.
-        for code in [
-            "RequestExpired",
-            "RequestTimeTooSkewed",
-            "NotAuthorized",
-            "InvalidSecurity",
-            "RequestAborted",
-            "without a code",
-        ] {
+        let spoilt = failure("InvalidParameter", "Invalid parameter: Message too long", true);
+        assert!(matches!(spoilt, Publication::Refused(_)), "{spoilt:?}");
+        // A proxy's page, a code nobody knows: not the message's fault.
+        for code in ["RequestAborted", "without a code"] {
             let publication = failure(code, "", true);
             assert!(matches!(publication, Publication::Again { unknown: true, .. }), "{code}");
         }

@@ -1,37 +1,42 @@
 use chrono::DateTime;
-use serde_json::value::RawValue;
+use symphony::FieldError;
+use symphony::event::envelope::{Envelope, Format, SOURCE_BYTES_MAX};
+use symphony::event::rules::EVENT_BYTES_MAX;
 use uuid::Uuid;
 
 use super::*;
 
 fn message(bytes: usize) -> Message {
-    let body = format!("\"{}\"", "x".repeat(bytes - 2));
+    let body = "x".repeat(bytes);
+    let headers = [("type", "events.t"), ("tenantId", "acme"), ("position", "1")];
     Message {
         event_id: Uuid::nil(),
         position: 1,
         key: "k".to_owned(),
         event_type: "events.t".to_owned(),
-        tenant_id: "acme".to_owned(),
-        traceparent: None,
         created_at: DateTime::UNIX_EPOCH,
-        body: RawValue::from_string(body).unwrap(),
+        body,
+        content_type: "application/json",
+        headers: headers.map(|(name, value)| (name, value.to_owned())).into(),
     }
 }
 
-fn arns(account: Option<&str>) -> Result<Arns, SettingsError> {
+fn arns(account: Option<&str>) -> Result<Arns, FieldError> {
     let settings = AwsSettings { region: Some("cn-north-1".to_owned()), ..AwsSettings::default() };
     Arns::new(&Aws::new(&settings, |_| None).unwrap(), account)
 }
 
 #[test]
 fn a_call_holds_ten_entries_and_256_kib_at_most() {
-    let sizes = [100_000, 100_000, 100_000, 262_000, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10];
+    let sizes = [100_000, 100_000, 100_000, 262_060, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10];
     let messages: Vec<_> = sizes.map(message).into();
     let entries: Vec<_> = messages.iter().map(Entry::new).collect();
     let calls = in_calls(&entries);
     assert_eq!(calls.iter().map(|call| call.len()).collect::<Vec<_>>(), [2, 1, 1, 10, 1]);
     assert!(
-        calls.iter().all(|call| call.iter().map(|entry| entry.size).sum::<usize>() <= SIZE_MAX)
+        calls
+            .iter()
+            .all(|call| call.iter().map(|entry| entry.size).sum::<usize>() <= MESSAGE_BYTES_MAX)
     );
 }
 
@@ -39,8 +44,8 @@ fn a_call_holds_ten_entries_and_256_kib_at_most() {
 fn the_size_of_an_entry_counts_its_attributes() {
     let of_attributes =
         "typeString".len() + "events.t".len() + "tenantIdString".len() + "acme".len();
-    let of_ids = "eventIdString".len() + 36 + "positionNumber".len() + "1".len();
-    assert_eq!(Entry::new(&message(100)).size, 100 + of_attributes + of_ids);
+    let of_position = "positionNumber".len() + "1".len();
+    assert_eq!(Entry::new(&message(100)).size, 100 + of_attributes + of_position);
 }
 
 #[test]
@@ -75,4 +80,31 @@ fn a_topic_is_an_arn_or_a_name_in_the_account() {
     assert!(arns(None).unwrap().topic("transfers.fifo").is_err());
     assert!(arns(Some("123456789012")).unwrap().topic("transfers").unwrap_err().contains(".fifo"));
     assert!(arns(Some("12345")).is_err());
+}
+
+/// The largest event the outbox accepts, with the longest of everything beside the payload.
+#[test]
+fn whatever_the_outbox_accepts_fits_into_sns_in_every_envelope() {
+    for name in ["%".repeat(255), "😀".repeat(255), "é".repeat(255), "\u{1}".repeat(255)] {
+        let text = |filling: usize| {
+            let quoted = serde_json::Value::from(name.as_str());
+            format!(
+                r#"{{"key": {{{quoted}: {quoted}}}, "payload": {{"x": "{}"}}, "envelope": {{"v": 1, "type": "{}.t",
+                "eventId": "01890a5d-ac96-774b-bcce-b302099a8057", "tenantId": {quoted},
+                "occurredAt": "2026-11-02T09:30:00.123456789+02:00",
+                "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}}}"#,
+                "x".repeat(filling),
+                "t".repeat(253)
+            )
+        };
+        let event = text(EVENT_BYTES_MAX - text(0).len());
+        assert_eq!(event.len(), EVENT_BYTES_MAX);
+        for envelope in Envelope::ALL {
+            let source = "s".repeat(SOURCE_BYTES_MAX);
+            let format = Format { envelope, binding: Binding::Sns, source };
+            let message = Message::new(&format, &event, i64::MAX, DateTime::UNIX_EPOCH).unwrap();
+            let size = Entry::new(&message).size;
+            assert!(size <= MESSAGE_BYTES_MAX, "{envelope:?}: {size} bytes");
+        }
+    }
 }

@@ -18,20 +18,11 @@ use serde::Serialize;
 
 use self::parts::{Leaf, split_head};
 use super::sha256_hex;
-
-/// Attachments are given with their contents if all of them together are not larger.
-pub const ATTACHMENTS_BYTES_MAX: usize = 512 << 10;
-
-/// Larger messages are not looked at.
-const MESSAGE_BYTES_MAX: usize = 64 << 20;
-const HEAD_BYTES_MAX: usize = 256 << 10;
-const HEADERS_MAX: usize = 200;
-const HEADER_BYTES_MAX: usize = 4 << 10;
-const HEADERS_BYTES_MAX: usize = 64 << 10;
-const ADDRESSES_MAX: usize = 100;
-const SHORT_BYTES_MAX: usize = 1_000;
-/// What comes out may be twice what came in, and so much more: a hundred names and checksums of tiny parts.
-const ALLOWANCE_BYTES: usize = 64 << 10;
+pub use crate::bounds::mime::ATTACHMENTS_BYTES_MAX;
+use crate::bounds::mime::{
+    ADDRESSES_MAX, ALLOWANCE_BYTES, HEAD_BYTES_MAX, HEADER_BYTES_MAX, HEADERS_BYTES_MAX,
+    HEADERS_MAX, MESSAGE_BYTES_MAX, SHORT_BYTES_MAX,
+};
 
 /// A message as scripts see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -41,6 +32,9 @@ pub struct ParsedMail {
     pub message_id: Option<String>,
     /// The first of its senders.
     pub from: Option<MailAddress>,
+    /// There is no other one.
+    #[serde(skip)]
+    pub has_one_sender: bool,
     /// For whom, as the head says; the envelope may say otherwise.
     pub to: Vec<MailAddress>,
     /// Who gets a copy.
@@ -124,7 +118,9 @@ fn read(raw: &[u8]) -> Result<ParsedMail, ParseError> {
 
     let message_id = message.message_id().map(&mut short);
     let subject = message.subject().map(&mut short);
-    let from = addresses(message.from(), &mut short).into_iter().next();
+    let mut from = addresses(message.from(), &mut short);
+    let has_one_sender = from.len() == 1;
+    let from = if from.is_empty() { None } else { Some(from.swap_remove(0)) };
     let to = addresses(message.to(), &mut short);
     let cc = addresses(message.cc(), &mut short);
     let date = message.date().and_then(rfc3339);
@@ -147,6 +143,7 @@ fn read(raw: &[u8]) -> Result<ParsedMail, ParseError> {
     Ok(ParsedMail {
         message_id,
         from,
+        has_one_sender,
         to,
         cc,
         subject,

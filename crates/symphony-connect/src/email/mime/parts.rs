@@ -5,12 +5,7 @@ use std::borrow::Cow;
 use mail_parser::{ContentType, HeaderName, Message, MessageParser, MimeHeaders as _, PartType};
 
 use super::content_type;
-
-/// Multiparts within multiparts. A deeper one is an attachment.
-const DEPTH_MAX: usize = 8;
-const PARTS_MAX: usize = 100;
-/// A part's own headers. What has more is taken for a part without.
-const PART_HEAD_BYTES_MAX: usize = 16 << 10;
+use crate::bounds::mime::{DEPTH_MAX, PART_HEAD_BYTES_MAX, PARTS_MAX};
 
 /// A part that has no parts.
 pub(super) enum Leaf {

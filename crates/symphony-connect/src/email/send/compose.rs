@@ -3,23 +3,18 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use chrono::{DateTime, Utc};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use symphony::FieldError;
 
-use super::{OutboundMail, RECIPIENTS_MAX};
+use super::{MailAttachment, OutboundMail, RECIPIENTS_MAX};
+use crate::bounds::mail::{
+    ADDRESS_BYTES_MAX, ATTACHMENT_NAME_CHARACTERS_MAX, ATTACHMENTS_MAX, LINE_BYTES_MAX,
+    MESSAGE_ID_BYTES_MAX, NAME_BYTES_MAX, SUBJECT_BYTES_MAX, VALUE_BYTES_MAX, WORD_BYTES_MAX,
+};
 use crate::email::sha256_hex;
 
-const SUBJECT_BYTES_MAX: usize = 1_000;
-const NAME_BYTES_MAX: usize = 200;
-const ADDRESS_BYTES_MAX: usize = 254;
-const MESSAGE_ID_BYTES_MAX: usize = 200;
-/// Of a line of quoted-printable text, and of one with encoded words (RFC 2045 and 2047).
-const LINE_BYTES_MAX: usize = 76;
-/// Of a header's value that is written as it is: `Subject: ` stands before it.
-const VALUE_BYTES_MAX: usize = 66;
-/// Of an encoded word, before it is encoded: 39 bytes become 52, `=?UTF-8?B?` and `?=` are 12, `Subject: ` is 9.
-const WORD_BYTES_MAX: usize = 39;
-
 /// What the relay is given.
-pub(super) struct Letter {
+pub(super) struct ComposedMail {
     pub(super) from: String,
     pub(super) recipients: Vec<String>,
     pub(super) needs_utf8: bool,
@@ -27,15 +22,7 @@ pub(super) struct Letter {
     pub(super) body: String,
 }
 
-/// Why a message cannot be written. Never repeats it.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field} {problem}")]
-pub(super) struct Problem {
-    pub(super) field: &'static str,
-    pub(super) problem: &'static str,
-}
-
-struct Party {
+struct NamedAddress {
     name: String,
     address: String,
 }
@@ -45,16 +32,27 @@ pub(super) fn compose(
     hello: &str,
     now: DateTime<Utc>,
     bytes_max: usize,
-) -> Result<Letter, Problem> {
-    let refuse = |field, problem| Err(Problem { field, problem });
-    if mail.to.is_empty() || mail.to.len() > RECIPIENTS_MAX {
-        return refuse("to", "must have 1 to 50 addresses");
+) -> Result<ComposedMail, FieldError> {
+    let refuse = |field: &str, problem: &str| Err(FieldError::new(field, problem));
+    let recipients = mail.to.len().saturating_add(mail.cc.len()).saturating_add(mail.bcc.len());
+    if mail.to.is_empty() || recipients > RECIPIENTS_MAX {
+        return refuse("to", "must have 1 to 50 addresses, with those of cc and bcc");
     }
-    if mail.text.len().saturating_add(mail.html.as_ref().map_or(0, String::len)) > bytes_max {
-        return refuse("text", "and html are too large together: see message_bytes_max");
+    let too_large = "is too large together with html and attachments: see message_bytes_max";
+    let attached: usize = mail.attachments.iter().map(|one| one.content_base64.len()).sum();
+    let text_bytes = mail.text.len().saturating_add(mail.html.as_ref().map_or(0, String::len));
+    if text_bytes.saturating_add(attached) > bytes_max {
+        return refuse("text", too_large);
     }
-    let from = party("from", &mail.from)?;
-    let to = mail.to.iter().map(|one| party("to", one)).collect::<Result<Vec<_>, _>>()?;
+    if mail.attachments.len() > ATTACHMENTS_MAX {
+        return refuse("attachments", "must be at most 10");
+    }
+    let from = named_address("from", &mail.from)?;
+    let all = |field: &str, list: &[String]| -> Result<Vec<NamedAddress>, FieldError> {
+        list.iter().map(|one| named_address(field, one)).collect()
+    };
+    let (to, cc, bcc) = (all("to", &mail.to)?, all("cc", &mail.cc)?, all("bcc", &mail.bcc)?);
+    let reply_to = mail.reply_to.as_ref().map(|one| named_address("replyTo", one)).transpose()?;
     let subject = one_line("subject", &mail.subject, SUBJECT_BYTES_MAX)?;
     let id = one_line("messageId", &mail.message_id, MESSAGE_ID_BYTES_MAX)?;
     if id.is_empty() {
@@ -64,51 +62,111 @@ pub(super) fn compose(
 
     let mut body = String::new();
     let mut header = |name: &str, value: &str| body.push_str(&format!("{name}: {value}\r\n"));
-    header("From", &written(&from));
-    header("To", &to.iter().map(written).collect::<Vec<_>>().join(",\r\n "));
+    header("From", &address_header(&from));
+    header("To", &address_list(&to));
+    if !cc.is_empty() {
+        header("Cc", &address_list(&cc));
+    }
+    if let Some(reply_to) = &reply_to {
+        header("Reply-To", &address_header(reply_to));
+    }
     header("Subject", &unstructured(subject));
     header("Date", &now.format("%a, %d %b %Y %H:%M:%S +0000").to_string());
     header("Message-ID", &message_id(id, &digest, &from.address, hello));
     // So that no out-of-office note answers a program (RFC 3834).
     header("Auto-Submitted", "auto-generated");
     header("MIME-Version", "1.0");
-    match &mail.html {
-        None => body.push_str(&part("plain", &mail.text)),
-        Some(html) => {
-            // `=_` cannot stand in quoted-printable text, so no text can contain the boundary.
-            let boundary = format!("=_{}", digest.get(..32).unwrap_or_default());
-            header("Content-Type", &format!("multipart/alternative;\r\n boundary=\"{boundary}\""));
-            body.push_str(&format!("\r\n--{boundary}\r\n{}", part("plain", &mail.text)));
-            body.push_str(&format!("--{boundary}\r\n{}", part("html", html)));
-            body.push_str(&format!("--{boundary}--\r\n"));
+    // `=_` cannot stand in quoted-printable text or in base64, so no part can contain a boundary.
+    let boundary = digest.get(..32).unwrap_or_default();
+    let texts = texts(mail, &format!("=_{boundary}"));
+    if mail.attachments.is_empty() {
+        body.push_str(&texts);
+    } else {
+        let boundary = format!("=_mixed_{boundary}");
+        body.push_str(&multipart("mixed", &boundary));
+        body.push_str(&format!("--{boundary}\r\n{texts}"));
+        for (place, attachment) in mail.attachments.iter().enumerate() {
+            body.push_str(&format!("--{boundary}\r\n{}", attached_part(place, attachment)?));
         }
+        body.push_str(&format!("--{boundary}--\r\n"));
     }
     if body.len() > bytes_max {
-        return refuse("text", "and html are too large together: see message_bytes_max");
+        return refuse("text", too_large);
     }
     let mut recipients: Vec<String> = Vec::new();
-    for party in to {
-        if !recipients.contains(&party.address) {
-            recipients.push(party.address);
+    for NamedAddress { address, .. } in to.into_iter().chain(cc).chain(bcc) {
+        if !recipients.contains(&address) {
+            recipients.push(address);
         }
     }
     let needs_utf8 = !from.address.is_ascii() || recipients.iter().any(|to| !to.is_ascii());
-    Ok(Letter { from: from.address, recipients, needs_utf8, body })
+    Ok(ComposedMail { from: from.address, recipients, needs_utf8, body })
 }
 
-fn one_line<'a>(field: &'static str, text: &'a str, bytes_max: usize) -> Result<&'a str, Problem> {
+fn address_list(all: &[NamedAddress]) -> String {
+    all.iter().map(address_header).collect::<Vec<_>>().join(",\r\n ")
+}
+
+fn multipart(kind: &str, boundary: &str) -> String {
+    format!("Content-Type: multipart/{kind};\r\n boundary=\"{boundary}\"\r\n\r\n")
+}
+
+/// The text, and the same as HTML if there is one.
+fn texts(mail: &OutboundMail, boundary: &str) -> String {
+    let plain = part("plain", &mail.text);
+    match &mail.html {
+        None => plain,
+        Some(html) => format!(
+            "{}--{boundary}\r\n{plain}--{boundary}\r\n{}--{boundary}--\r\n",
+            multipart("alternative", boundary),
+            part("html", html),
+        ),
+    }
+}
+
+fn attached_part(place: usize, attachment: &MailAttachment) -> Result<String, FieldError> {
+    let at = |field: &str| format!("attachments[{place}].{field}");
+    let name = one_line(&at("name"), &attachment.name, ATTACHMENT_NAME_CHARACTERS_MAX * 4)?;
+    let is_plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\') || c == ' ';
+    // RFC 2231 where a quoted text does not do.
+    let file_name = if name.len() <= VALUE_BYTES_MAX - 10 && name.chars().all(is_plain) {
+        format!("filename=\"{name}\"")
+    } else {
+        format!("filename*=UTF-8''{}", utf8_percent_encode(name, NON_ALPHANUMERIC))
+    };
+    let kind = attachment.content_type.as_deref().unwrap_or("application/octet-stream");
+    let is_kind = |b: u8| b.is_ascii_alphanumeric() || b"!#$&^_.+-/".contains(&b);
+    if !kind.contains('/') || kind.len() > 100 || !kind.bytes().all(is_kind) {
+        return Err(FieldError::new(at("contentType"), "must be a type such as application/pdf"));
+    }
+    let bytes = BASE64_STANDARD
+        .decode(&attachment.content_base64)
+        .map_err(|_| FieldError::new(at("contentBase64"), "must be base64 with padding"))?;
+    let mut part = format!(
+        "Content-Type: {kind}\r\nContent-Transfer-Encoding: base64\r\n\
+         Content-Disposition: attachment;\r\n {file_name}\r\n\r\n"
+    );
+    // 57 bytes become 76 characters.
+    for line in bytes.chunks(57) {
+        part.push_str(&BASE64_STANDARD.encode(line));
+        part.push_str("\r\n");
+    }
+    Ok(part)
+}
+
+fn one_line<'a>(field: &str, text: &'a str, bytes_max: usize) -> Result<&'a str, FieldError> {
     // NEL and the two separators too: some programs break lines at them.
     if text.chars().any(|c| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')) {
-        return Err(Problem { field, problem: "must be one line without control characters" });
+        return Err(FieldError::new(field, "must be one line without control characters"));
     }
     if text.len() > bytes_max {
-        return Err(Problem { field, problem: "is too long" });
+        return Err(FieldError::new(field, "is too long"));
     }
     Ok(text.trim())
 }
 
 /// `ann@example.com` or `Ann <ann@example.com>`.
-fn party(field: &'static str, text: &str) -> Result<Party, Problem> {
+fn named_address(field: &str, text: &str) -> Result<NamedAddress, FieldError> {
     let text = one_line(field, text, NAME_BYTES_MAX + ADDRESS_BYTES_MAX + 3)?;
     let (name, address) = match text.strip_suffix('>').and_then(|rest| rest.rsplit_once('<')) {
         Some((name, address)) => (name.trim(), address),
@@ -116,7 +174,7 @@ fn party(field: &'static str, text: &str) -> Result<Party, Problem> {
     };
     let bare = name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(name);
     let problem = "must be an address such as ann@example.com or Ann <ann@example.com>";
-    let refused = Problem { field, problem };
+    let refused = FieldError::new(field, problem);
     let Some((local, domain)) = address.rsplit_once('@') else { return Err(refused) };
     // Nothing that would end the address, or begin a parameter, in `MAIL FROM:<…>` or in a header.
     let is_atom =
@@ -128,15 +186,14 @@ fn party(field: &'static str, text: &str) -> Result<Party, Problem> {
         && local.split('.').all(|atom| !atom.is_empty() && atom.bytes().all(is_atom))
         && domain.split('.').all(|label| !label.is_empty() && label.bytes().all(is_letter));
     if is_good {
-        Ok(Party { name: bare.to_owned(), address: address.to_owned() })
+        Ok(NamedAddress { name: bare.to_owned(), address: address.to_owned() })
     } else {
         Err(refused)
     }
 }
 
 /// A name in a header: quoted, or in encoded words.
-fn written(party: &Party) -> String {
-    let Party { name, address } = party;
+fn address_header(NamedAddress { name, address }: &NamedAddress) -> String {
     if name.is_empty() {
         return format!("<{address}>");
     }

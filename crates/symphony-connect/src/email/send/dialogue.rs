@@ -1,18 +1,12 @@
 //! What is said to the relay.
 
-use std::time::Duration;
-
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, timeout};
 
-use super::compose::Letter;
-
-const REPLY_BYTES_MAX: usize = 16 << 10;
-const MESSAGE_CHARACTERS_MAX: usize = 200;
-/// The message is taken or not: how it says goodbye changes nothing.
-const GOODBYE: Duration = Duration::from_millis(500);
+use super::compose::ComposedMail;
+use crate::bounds::mail::{MESSAGE_CHARACTERS_MAX, QUIT_TIMEOUT, REPLY_BYTES_MAX};
 
 /// How far it came, whatever happened then.
 #[derive(Default)]
@@ -114,12 +108,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Dialogue<S> {
     /// The message, for all its recipients or for none.
     pub(super) async fn give(
         &mut self,
-        letter: &Letter,
+        composed: &ComposedMail,
         deadline: Instant,
         progress: &mut Progress,
     ) -> Result<String, Trouble> {
-        let mut mail = format!("MAIL FROM:<{}>", letter.from);
-        if letter.needs_utf8 {
+        let mut mail = format!("MAIL FROM:<{}>", composed.from);
+        if composed.needs_utf8 {
             if !self.offers("SMTPUTF8") {
                 let message = "an address is not ASCII, and the relay does not offer SMTPUTF8";
                 return Err(Trouble::Refused { code: 0, message: message.to_owned() });
@@ -127,17 +121,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Dialogue<S> {
             mail.push_str(" SMTPUTF8");
         }
         if self.offers("SIZE") {
-            mail.push_str(&format!(" SIZE={}", letter.body.len()));
+            mail.push_str(&format!(" SIZE={}", composed.body.len()));
         }
         self.expect(&mail, 250).await?;
-        for recipient in &letter.recipients {
+        for recipient in &composed.recipients {
             let reply = self.ask(&format!("RCPT TO:<{recipient}>")).await?;
             if !matches!(reply.code, 250 | 251) {
                 return Err(refused(&reply));
             }
         }
         self.expect("DATA", 354).await?;
-        self.write(&dotted(&letter.body)).await?;
+        self.write(&dot_stuffed(&composed.body)).await?;
         // A process that was stopped meanwhile must not finish after its time: its lease may be another's.
         if Instant::now() >= deadline {
             return Err(broken("the time was up before the message was sent"));
@@ -147,7 +141,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Dialogue<S> {
         match reply.code {
             250 => {
                 let reference = reply.text();
-                let _said_or_not = timeout(GOODBYE, self.ask("QUIT")).await;
+                let _said_or_not = timeout(QUIT_TIMEOUT, self.ask("QUIT")).await;
                 Ok(reference)
             }
             400..=599 => Err(refused(&reply)),
@@ -220,7 +214,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Dialogue<S> {
 }
 
 /// A line that begins with a dot gets another one.
-fn dotted(body: &str) -> Vec<u8> {
+fn dot_stuffed(body: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(body.len().saturating_add(64));
     for line in body.split_inclusive("\r\n") {
         if line.starts_with('.') {

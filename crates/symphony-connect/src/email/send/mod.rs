@@ -16,22 +16,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
+use symphony::{FieldError, FieldErrors};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use self::dialogue::{Dialogue, Progress, Trouble};
-use super::SettingsError;
 use crate::address::ADDRESSES_TRIED_MAX;
+pub use crate::bounds::mail::RECIPIENTS_MAX;
+use crate::bounds::mail::{CONNECT_TIMEOUT_MS, TIMEOUT_MS_MAX};
 use crate::http_client::{Environment, TlsFiles, tls, variable};
 use crate::settings::Defects;
-
-/// Recipients of one message.
-pub const RECIPIENTS_MAX: usize = 50;
-/// The longest a relay may be waited for.
-const TIMEOUT_MS_MAX: u64 = 600_000;
-const CONNECT_TIMEOUT_MS: u64 = 5_000;
 
 /// A relay, as configuration writes it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -77,7 +73,7 @@ pub enum Security {
 }
 
 /// A message to be sent.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct OutboundMail {
     /// `ann@example.com` or `Ann <ann@example.com>`.
@@ -85,6 +81,15 @@ pub struct OutboundMail {
     /// 1 to 50 of the same form; one may stand without a list.
     #[serde(deserialize_with = "one_or_many")]
     pub to: Vec<String>,
+    /// Who gets it too, and is seen to; all recipients together are at most 50.
+    #[serde(default)]
+    pub cc: Vec<String>,
+    /// Who gets it too, and is in no header.
+    #[serde(default)]
+    pub bcc: Vec<String>,
+    /// Who answers are for, if not `from`.
+    #[serde(default)]
+    pub reply_to: Option<String>,
     /// One line.
     pub subject: String,
     /// Plain text.
@@ -92,8 +97,24 @@ pub struct OutboundMail {
     /// The same as HTML, if it is to be seen so.
     #[serde(default)]
     pub html: Option<String>,
+    /// Files that come with it, at most 10.
+    #[serde(default)]
+    pub attachments: Vec<MailAttachment>,
     /// What makes it recognizable when it is sent again: the same id becomes the same `Message-ID`.
     pub message_id: String,
+}
+
+/// A file that comes with a message.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MailAttachment {
+    /// The file's name, one line.
+    pub name: String,
+    /// Such as `application/pdf`. Default: `application/octet-stream`.
+    #[serde(default)]
+    pub content_type: Option<String>,
+    /// Its bytes, in base64.
+    pub content_base64: String,
 }
 
 /// What became of a message.
@@ -168,8 +189,8 @@ impl SmtpSenderSettings {
 fn login(
     settings: &SmtpSenderSettings,
     environment: Environment<'_>,
-) -> Result<Option<Login>, SettingsError> {
-    let refuse = |field, problem: &str| Err(SettingsError::new(field, problem));
+) -> Result<Option<Login>, FieldError> {
+    let refuse = |field, problem: &str| Err(FieldError::new(field, problem));
     match (&settings.user, &settings.password_env) {
         (None, None) => Ok(None),
         (Some(_), None) => refuse("password_env", "is missing: user needs a password"),
@@ -202,11 +223,10 @@ impl SmtpSender {
     pub fn new(
         settings: &SmtpSenderSettings,
         environment: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, SettingsError> {
+    ) -> Result<Self, FieldErrors> {
         let mut defects = Defects::default();
-        let server = ServerName::try_from(settings.host.clone()).map_err(|_| {
-            SettingsError::new("host", "must be a host name such as smtp.example.com")
-        });
+        let server = ServerName::try_from(settings.host.clone())
+            .map_err(|_| FieldError::new("host", "must be a host name such as smtp.example.com"));
         let server = defects.note(server);
         if settings.port == 0 {
             defects.add("port", "must not be 0: 587 for starttls, 465 for tls");
@@ -251,14 +271,14 @@ impl SmtpSender {
     /// Send one message to all its recipients or to none. Ends within the time limit.
     pub async fn send(&self, mail: &OutboundMail) -> SendOutcome {
         let now = chrono::Utc::now();
-        let letter = match compose::compose(mail, &self.hello, now, self.message_bytes_max) {
-            Ok(letter) => letter,
+        let composed = match compose::compose(mail, &self.hello, now, self.message_bytes_max) {
+            Ok(composed) => composed,
             Err(problem) => return SendOutcome::Refused { code: 0, message: problem.to_string() },
         };
         let deadline = Instant::now() + self.timeout;
         let mut progress = Progress::default();
         let trouble =
-            match timeout_at(deadline, self.hand_over(&letter, deadline, &mut progress)).await {
+            match timeout_at(deadline, self.hand_over(&composed, deadline, &mut progress)).await {
                 Ok(Ok(reference)) => return SendOutcome::Accepted { reference },
                 Ok(Err(trouble)) => trouble,
                 Err(_elapsed) => Trouble::Broken("no answer within timeout_ms".to_owned()),
@@ -274,7 +294,7 @@ impl SmtpSender {
 
     async fn hand_over(
         &self,
-        letter: &compose::Letter,
+        composed: &compose::ComposedMail,
         deadline: Instant,
         progress: &mut Progress,
     ) -> Result<String, Trouble> {
@@ -283,12 +303,12 @@ impl SmtpSender {
             Security::Plain => {
                 let mut dialogue = Dialogue::new(stream);
                 dialogue.greet(&self.hello).await?;
-                dialogue.give(letter, deadline, progress).await
+                dialogue.give(composed, deadline, progress).await
             }
             Security::Tls => {
                 let mut dialogue = Dialogue::new(self.encrypt(stream).await?);
                 dialogue.greet(&self.hello).await?;
-                self.finish(dialogue, letter, deadline, progress).await
+                self.finish(dialogue, composed, deadline, progress).await
             }
             Security::StartTls => {
                 let mut dialogue = Dialogue::new(stream);
@@ -296,7 +316,7 @@ impl SmtpSender {
                 let stream = dialogue.start_tls().await?;
                 let mut dialogue = Dialogue::new(self.encrypt(stream).await?);
                 dialogue.hello(&self.hello).await?;
-                self.finish(dialogue, letter, deadline, progress).await
+                self.finish(dialogue, composed, deadline, progress).await
             }
         }
     }
@@ -304,7 +324,7 @@ impl SmtpSender {
     async fn finish<S>(
         &self,
         mut dialogue: Dialogue<S>,
-        letter: &compose::Letter,
+        composed: &compose::ComposedMail,
         deadline: Instant,
         progress: &mut Progress,
     ) -> Result<String, Trouble>
@@ -314,7 +334,7 @@ impl SmtpSender {
         if let Some(login) = &self.login {
             dialogue.log_in(&login.user, &login.password).await?;
         }
-        dialogue.give(letter, deadline, progress).await
+        dialogue.give(composed, deadline, progress).await
     }
 
     async fn encrypt(

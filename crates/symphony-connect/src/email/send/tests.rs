@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use chrono::{TimeZone as _, Utc};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufStream};
@@ -21,8 +23,8 @@ fn mail() -> OutboundMail {
         to: vec!["x@app.example".to_owned(), "\"Ann \\ B\" <y@app.example>".to_owned()],
         subject: "Grüße an alle, die das hier lesen, und noch viele weitere Wörter 🎼".to_owned(),
         text: "one\n.\n..two\nÄ= trailing \nlast".to_owned(),
-        html: None,
         message_id: "0190-abc".to_owned(),
+        ..OutboundMail::default()
     }
 }
 
@@ -304,6 +306,68 @@ async fn what_is_said_before_tls_begins_is_not_believed_afterwards() {
     assert_eq!(message, "somebody answers in the relay's place before TLS begins");
 }
 
+#[test]
+fn html_copies_and_attachments_are_read_back_by_another_parser() {
+    let attachment = |name: &str, content_type: Option<&str>, content: &[u8]| MailAttachment {
+        name: name.to_owned(),
+        content_type: content_type.map(str::to_owned),
+        content_base64: BASE64_STANDARD.encode(content),
+    };
+    let all_bytes: Vec<u8> = (0..=255).collect();
+    let mail = OutboundMail {
+        cc: vec!["Cee <c@app.example>".to_owned(), "x@app.example".to_owned()],
+        bcc: vec!["secret@app.example".to_owned()],
+        reply_to: Some("Büro <office@b.example>".to_owned()),
+        html: Some("<p>Grüße --=_</p>".to_owned()),
+        attachments: vec![
+            attachment("all \"bytes\" für dich.bin", None, &all_bytes),
+            attachment("a.pdf", Some("application/pdf"), b""),
+        ],
+        ..mail()
+    };
+    let now = Utc.with_ymd_and_hms(2026, 11, 15, 8, 0, 0).unwrap();
+    let composed = compose(&mail, "app.example", now, 1 << 20).unwrap();
+    assert_eq!(
+        composed.recipients,
+        ["x@app.example", "y@app.example", "c@app.example", "secret@app.example"]
+    );
+    assert!(!composed.body.contains("secret@"), "{}", composed.body);
+    assert!(composed.body.lines().all(|line| line.len() < 200 && line.is_ascii()));
+    let parsed = serde_json::to_value(parse_mail(composed.body.as_bytes()).unwrap()).unwrap();
+    assert_eq!(parsed["cc"][0]["address"], "c@app.example");
+    assert!(parsed["text"].as_str().unwrap().starts_with("one\r\n.\r\n"), "{parsed}");
+    assert_eq!(parsed["html"].as_str().unwrap().trim(), "<p>Grüße --=_</p>");
+    let headers = parsed["headers"].to_string();
+    assert!(headers.contains("Reply-To") && headers.contains("office@b.example"), "{headers}");
+    let files: Vec<_> = parsed["attachments"].as_array().unwrap().iter().collect();
+    assert_eq!(files.len(), 2);
+    assert_eq!(files[0]["name"], "all \"bytes\" für dich.bin");
+    assert_eq!(files[0]["contentType"], "application/octet-stream");
+    assert_eq!(files[0]["contentBase64"], BASE64_STANDARD.encode(&all_bytes));
+    assert_eq!(
+        (&files[1]["name"], &files[1]["contentType"]),
+        (&"a.pdf".into(), &"application/pdf".into())
+    );
+
+    let refused = |change: fn(&mut OutboundMail)| {
+        let mut mail = mail.clone();
+        change(&mut mail);
+        compose(&mail, "app.example", now, 1 << 20).err().map(|error| error.field)
+    };
+    let kind = "attachments[1].contentType";
+    for (field, change) in [
+        ("to", (|mail| mail.bcc = vec!["a@b.example".to_owned(); 47]) as fn(&mut OutboundMail)),
+        ("attachments", |mail| mail.attachments = vec![MailAttachment::default(); 11]),
+        ("attachments[0].contentBase64", |mail| {
+            mail.attachments[0].content_base64 = "?".to_owned();
+        }),
+        (kind, |mail| mail.attachments[1].content_type = Some("text/x;\r\n x=y".to_owned())),
+        (kind, |mail| mail.attachments[1].content_type = Some("text".to_owned())),
+    ] {
+        assert_eq!(refused(change).as_deref(), Some(field));
+    }
+}
+
 type Set = fn(&mut OutboundMail, String);
 
 #[test]
@@ -312,7 +376,13 @@ fn no_field_can_break_out_of_its_place() {
         let now = Utc.with_ymd_and_hms(2026, 11, 15, 8, 0, 0).unwrap();
         compose(mail, "app.example", now, 1 << 20)
     };
-    let fields: [(&str, Set); 4] = [
+    let fields: [(&str, Set); 8] = [
+        ("cc", |mail, text| mail.cc = vec![text]),
+        ("bcc", |mail, text| mail.bcc = vec![text]),
+        ("replyTo", |mail, text| mail.reply_to = Some(text)),
+        ("attachments[0].name", |mail, name| {
+            mail.attachments = vec![MailAttachment { name, ..MailAttachment::default() }];
+        }),
         ("from", |mail, text| mail.from = text),
         ("to", |mail, text| mail.to[0] = text),
         ("subject", |mail, text| mail.subject = text),
@@ -324,7 +394,7 @@ fn no_field_can_break_out_of_its_place() {
                 let mut mail = mail();
                 set(&mut mail, text);
                 let problem = compose(&mail).err().map(|problem| problem.field);
-                assert_eq!(problem, Some(field), "{evil:?}");
+                assert_eq!(problem.as_deref(), Some(field), "{evil:?}");
             }
         }
     }
@@ -343,26 +413,26 @@ fn no_field_can_break_out_of_its_place() {
         "a@b.example>",
     ] {
         let result = compose(&OutboundMail { to: vec![address.to_owned()], ..mail() });
-        assert_eq!(result.err().map(|problem| problem.field), Some("to"), "{address}");
+        assert_eq!(result.err().unwrap().field, "to", "{address}");
     }
     for to in [vec![], vec!["a@b.example".to_owned(); 51]] {
         assert!(compose(&OutboundMail { to, ..mail() }).is_err());
     }
     let evil = "\"x\" <e@x.example>, =?UTF-8?Q?=0D=0ABcc:_e?=".to_owned();
-    let letter =
+    let composed =
         compose(&OutboundMail { from: format!("{evil} <a@b.example>"), ..mail() }).unwrap();
-    assert_eq!(parse_mail(letter.body.as_bytes()).unwrap().from.unwrap().address, "a@b.example");
-    assert_eq!(letter.from, "a@b.example");
+    assert_eq!(parse_mail(composed.body.as_bytes()).unwrap().from.unwrap().address, "a@b.example");
+    assert_eq!(composed.from, "a@b.example");
     let long = compose(&OutboundMail { text: "x".repeat(1 << 20), ..mail() });
-    assert_eq!(long.err().map(|problem| problem.field), Some("text"));
+    assert_eq!(long.err().unwrap().field, "text");
 }
 
 #[test]
 fn the_same_id_is_the_same_message_id_whatever_it_contains() {
     let id = |message_id: &str| {
         let mail = OutboundMail { message_id: message_id.to_owned(), ..mail() };
-        let letter = compose(&mail, "app.example", Utc::now(), 1 << 20).unwrap();
-        parse_mail(letter.body.as_bytes()).unwrap().message_id.unwrap()
+        let composed = compose(&mail, "app.example", Utc::now(), 1 << 20).unwrap();
+        parse_mail(composed.body.as_bytes()).unwrap().message_id.unwrap()
     };
     assert_eq!(id("a-1"), "a-1@b.example");
     assert_eq!(id("<é 1@x>"), id("<é 1@x>"));
@@ -398,7 +468,7 @@ fn settings_are_refused_by_name_and_secrets_are_not_shown() {
         ),
     ] {
         let error = SmtpSender::new(&settings, |_| None).unwrap_err();
-        assert_eq!(error.field, field, "{error}");
+        assert_eq!(error.first().field, field, "{error}");
     }
     let settings = SmtpSenderSettings {
         user: Some("ann".into()),

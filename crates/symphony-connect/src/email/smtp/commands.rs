@@ -1,8 +1,6 @@
 //! What a line asks for.
 
-/// RFC 5321, section 4.5.3.1; with angle brackets 256.
-const PATH_BYTES_MAX: usize = 254;
-const LOCAL_PART_BYTES_MAX: usize = 64;
+use crate::bounds::smtp::{LOCAL_PART_BYTES_MAX, PATH_BYTES_MAX};
 
 /// A command of a client.
 #[derive(Debug, PartialEq, Eq)]

@@ -11,18 +11,20 @@ mod wire;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::io::{self, Write as _};
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::Deserialize;
-use tokio::net::TcpListener;
+use symphony::FieldErrors;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 
-use super::SettingsError;
+use crate::accept::accept;
 use crate::settings::Defects;
 
 /// Takes the mail that arrives.
@@ -100,7 +102,7 @@ pub struct SmtpListenerSettings {
 pub enum ListenError {
     /// It cannot be run like this.
     #[error(transparent)]
-    Settings(#[from] SettingsError),
+    Settings(#[from] FieldErrors),
     /// The address cannot be listened on.
     #[error("cannot listen on {0}: {1}")]
     Bind(SocketAddr, io::Error),
@@ -141,7 +143,7 @@ impl Default for SmtpListenerSettings {
 
 impl SmtpListenerSettings {
     /// What is wrong with them, if anything.
-    pub fn check(&self) -> Result<(), SettingsError> {
+    pub fn check(&self) -> Result<(), FieldErrors> {
         let mut defects = Defects::default();
         let is_name = |b: u8| b.is_ascii_alphanumeric() || b"-._[]:".contains(&b);
         if self.hostname.is_empty()
@@ -183,7 +185,12 @@ impl SmtpListener {
         let stop = watch::Sender::new(false);
         let stop_timeout = Duration::from_millis(settings.stop_timeout_ms);
         let shared = Arc::new(Shared { settings, mailbox });
-        let accepting = tokio::spawn(accept(listener, shared, stop.subscribe()));
+        let (connections_max, stopped) = (shared.settings.connections_max, stop.subscribe());
+        let serve = {
+            let stopped = stopped.clone();
+            move |stream, peer| session::serve(stream, peer, Arc::clone(&shared), stopped.clone())
+        };
+        let accepting = tokio::spawn(accept(listener, connections_max, stopped, serve, refuse));
         Ok(Self { address, stop, stop_timeout, accepting })
     }
 
@@ -207,31 +214,8 @@ impl Drop for SmtpListener {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
-    let mut sessions = JoinSet::new();
-    loop {
-        let accepted = tokio::select! {
-            // Those that ended first, so that their places are free for who comes next.
-            biased;
-            _ = stop.wait_for(|stop| *stop) => break,
-            // Nothing to learn from an ended session: its client was told, or left.
-            Some(_ended) = sessions.join_next() => continue,
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
-            Ok((stream, _)) if sessions.len() >= shared.settings.connections_max => {
-                let line = b"421 4.7.0 too many connections, come again later\r\n";
-                // The buffer of a fresh connection takes a line at once; who does not get it sees it closed.
-                let _closed_anyway =
-                    stream.into_std().and_then(|mut stream| stream.write_all(line));
-            }
-            Ok((stream, peer)) => {
-                sessions.spawn(session::serve(stream, peer, Arc::clone(&shared), stop.clone()));
-            }
-            // Out of file descriptors, most likely: let some be closed.
-            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
-        }
-    }
-    drop(listener);
-    while sessions.join_next().await.is_some() {}
+async fn refuse(mut stream: TcpStream) {
+    let line = b"421 4.7.0 too many connections, come again later\r\n";
+    // Who does not get it sees the connection closed.
+    let _closed_anyway = stream.write_all(line).await;
 }

@@ -11,14 +11,7 @@ use tokio::time::{Instant, timeout};
 use super::commands::{self, Command};
 use super::wire::{Wire, WireError};
 use super::{DeliveryError, InboundMail, Shared};
-
-/// RFC 5321 says 512; the parameters of `MAIL` and addresses in UTF-8 need more.
-const COMMAND_BYTES_MAX: usize = 1_024;
-/// A message that passed so many servers goes round in circles (RFC 5321, section 6.3).
-const HOPS_MAX: usize = 100;
-/// A message that is too large is read to its end, so that the client is told and not cut off; up to so many times
-/// the limit.
-const OVERSIZE_FACTOR: usize = 4;
+use crate::bounds::smtp::{COMMAND_BYTES_MAX, HOPS_MAX, OVERSIZE_FACTOR};
 
 const CLOSING: &str = "421 4.3.2 closing down, come again later";
 const TOO_LARGE: &str = "552 5.3.4 the message is too large";
@@ -200,8 +193,8 @@ impl Session {
             // Not a mistake: the client sends to the rest with another message (RFC 5321, section 4.5.3.1.10).
             return Next::Answer("452 4.5.3 too many recipients".to_owned());
         }
-        let patience = Duration::from_millis(self.shared.settings.deliver_timeout_ms);
-        match timeout(patience, self.shared.mailbox.knows(&path)).await {
+        let limit = Duration::from_millis(self.shared.settings.deliver_timeout_ms);
+        match timeout(limit, self.shared.mailbox.knows(&path)).await {
             Ok(Ok(true)) => {
                 envelope.recipients.push(path);
                 noted()
@@ -254,8 +247,8 @@ impl Session {
             helo: self.helo.clone().unwrap_or_default(),
             peer: self.peer,
         };
-        let patience = Duration::from_millis(self.shared.settings.deliver_timeout_ms);
-        match timeout(patience, self.shared.mailbox.deliver(mail)).await {
+        let limit = Duration::from_millis(self.shared.settings.deliver_timeout_ms);
+        match timeout(limit, self.shared.mailbox.deliver(mail)).await {
             Ok(Ok(())) => "250 2.0.0 kept",
             Ok(Err(DeliveryError::Temporary(_))) | Err(_) => TRY_LATER,
             Ok(Err(DeliveryError::Recipient(_))) => "550 5.7.1 the recipient does not take it",

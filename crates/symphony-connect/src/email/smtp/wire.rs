@@ -2,16 +2,11 @@
 //! two messages where another server saw one (SMTP smuggling), so such a connection is not read any further.
 
 use std::io;
-use std::time::Duration;
 
+use crate::bounds::smtp::{LINGER, LINGER_BYTES_MAX, READ_BYTES};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
-
-const READ_BYTES: usize = 16 << 10;
-/// How long, and how much, is read from a client that is being sent away, so that it gets to see why.
-const LINGER: Duration = Duration::from_secs(1);
-const LINGER_BYTES_MAX: usize = 4 << 20;
 
 /// A connection, in lines.
 pub(super) struct Wire {

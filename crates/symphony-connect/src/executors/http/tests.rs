@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
-use symphony::lanes::triggers::executor::{Execution, Executor as _, Outcome, Request};
+use symphony::lanes::triggers::executor::{
+    Departure, Execution, Executor as _, Request, RunOutcome, Slot,
+};
 use uuid::Uuid;
 
 use super::HttpExecutor;
@@ -25,6 +27,8 @@ fn request(url: &str) -> Request {
         app: "shop".to_owned(),
         script: "order".to_owned(),
         source: "".into(),
+        file: "script.js".into(),
+        modules: std::sync::Arc::default(),
         url: Some(url.to_owned()),
         source_kind: "kv".to_owned(),
         payload: RawValue::from_string(r#"{"n":1.10}"#.to_owned()).unwrap().into(),
@@ -34,18 +38,21 @@ fn request(url: &str) -> Request {
         root_execution_id: Uuid::from_u128(3),
         attempt: 2,
         timeout: Duration::from_secs(10),
+        slot: Slot::default(),
+        departure: Departure::default(),
+        traceparent: None,
     }
 }
 
 fn in_words(execution: &Execution) -> String {
     match &execution.outcome {
-        Outcome::Value(value) => value.get().to_owned(),
-        Outcome::Failed { code, message, retryable } => {
+        RunOutcome::Value(value) => value.get().to_owned(),
+        RunOutcome::Failed { code, message, retryable } => {
             assert!(execution.effects.is_empty());
             format!("{code}{} {message}", if *retryable { "" } else { "!" })
         }
-        Outcome::Away { code, message } => format!("{code}~ {message}"),
-        Outcome::TimedOut => "TimedOut".to_owned(),
+        RunOutcome::Away { code, message } => format!("{code}~ {message}"),
+        RunOutcome::TimedOut => "TimedOut".to_owned(),
     }
 }
 

@@ -5,26 +5,27 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rquickjs::loader::{ImportAttributes, Loader, Resolver};
-use rquickjs::module::Declared;
 use rquickjs::promise::PromiseState;
 use rquickjs::{Context, Ctx, Error, Function, Module, Promise, Runtime, Value};
-use symphony::lanes::triggers::executor::{Effect, Outcome, Request, ScriptStore};
+use symphony::lanes::triggers::executor::{Effect, Execution, Request, RunOutcome, ScriptStore};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::ScriptSettings;
+use super::compile::frame_place;
+use super::cpu_budget::{BudgetedRun, CpuBudget, Turns};
 use super::host::{Host, Refusal, Stop, Thrown};
-use super::patience::{Calculation, Patience, Turns};
+use super::modules::PushedModules;
 use super::prelude;
+use super::reads::Reads;
 use super::shared::Shared;
+use super::web::WebState;
+use crate::bounds::scripts::{SECRETS_PER_RUN_MAX, STACK_FRAMES_MAX};
 use crate::executors::output::{Effects, storable};
 use crate::executors::{Fetcher, failed, request_text};
 
-/// What stack traces call the script.
-const SCRIPT_FILE: &str = "script.js";
-const NO_IMPORTS: &str = "scripts cannot import: everything must be in one file";
-const NO_HANDLER: &str = "the script has no handler: write export default function (request) { … }";
+pub(super) const NO_HANDLER: &str =
+    "the script has no handler: write export default function (request) { … }";
 const NO_MEMORY: &str = "the script needs more memory than it may have";
 const NEVER_SETTLED: &str = "the handler's promise never settled";
 const THROWN_NULL: &str = "the script ran out of memory, or threw null";
@@ -38,43 +39,42 @@ pub(super) struct Job {
     pub(super) runtime: Handle,
     pub(super) deadline: Instant,
     pub(super) shared: Arc<Shared>,
-    pub(super) patience: Arc<Patience>,
+    pub(super) cpu_budget: Arc<CpuBudget>,
     pub(super) turns: Arc<Turns>,
 }
 
-/// The answer, and what is to be done with it: nothing, unless it is a value.
-pub(super) type Ending = (Outcome, Vec<Effect>);
-
 /// Run, tell how it ended, and only then clean up, which takes a while for a large heap.
-pub(super) fn run(job: &Job, tell: impl FnOnce(Ending)) {
-    let (patience, turns) = (Arc::clone(&job.patience), Arc::clone(&job.turns));
+pub(super) fn run(job: &Job, tell: impl FnOnce(Execution)) {
+    let (cpu_budget, turns) = (Arc::clone(&job.cpu_budget), Arc::clone(&job.turns));
     let deadline = job.deadline.into_std();
-    let started = Calculation::start(patience, turns, deadline, Arc::clone(&job.shared));
-    let Some(calculation) = started else { return tell((Outcome::TimedOut, Vec::new())) };
+    let started = BudgetedRun::start(cpu_budget, turns, deadline, Arc::clone(&job.shared));
+    let Some(budgeted_run) = started else { return tell(Execution::new(RunOutcome::TimedOut)) };
     // Over when the memory is free.
-    let calculation = Rc::new(calculation);
-    run_in(job, &calculation, |ending| {
+    let budgeted_run = Rc::new(budgeted_run);
+    run_in(job, &budgeted_run, |ending| {
         tell(ending);
-        calculation.clean_up();
+        budgeted_run.wait_to_free_memory();
     });
 }
 
-fn run_in(job: &Job, calculation: &Rc<Calculation>, tell: impl FnOnce(Ending)) {
+fn run_in(job: &Job, budgeted_run: &Rc<BudgetedRun>, tell: impl FnOnce(Execution)) {
     let stop = Rc::new(Cell::new(None));
     let unavailable =
-        |_: Error| (failed("EXECUTOR_ERROR", "no engine could be made", true), Vec::new());
+        |_: Error| Execution::new(failed("EXECUTOR_ERROR", "no engine could be made", true));
     let runtime = match Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => return tell(unavailable(error)),
     };
     runtime.set_memory_limit(job.settings.memory_max_bytes);
     runtime.set_max_stack_size(job.settings.stack_max_bytes);
-    runtime.set_loader(NoImports, NoImports);
+    let Request { modules, file, .. } = &job.request;
+    let modules = || PushedModules { modules: Arc::clone(modules), file: Arc::clone(file) };
+    runtime.set_loader(modules(), modules());
     let (deadline, shared, over) =
         (job.deadline.into_std(), Arc::clone(&job.shared), Rc::clone(&stop));
-    let going = Rc::clone(calculation);
+    let going = Rc::clone(budgeted_run);
     runtime.set_interrupt_handler(Some(Box::new(move || {
-        going.go_on();
+        going.wait_if_over_budget();
         let now = std::time::Instant::now();
         let stop = over
             .take()
@@ -85,17 +85,17 @@ fn run_in(job: &Job, calculation: &Rc<Calculation>, tell: impl FnOnce(Ending)) {
     })));
     match Context::full(&runtime) {
         Ok(context) => {
-            let (outcome, effects) =
-                context.with(|ctx| Run::new(job, ctx, stop, calculation).ending());
-            tell((with_hindsight(outcome, &runtime, job), effects));
+            let ended = context.with(|ctx| Run::new(job, ctx, stop, budgeted_run).ending());
+            let outcome = with_hindsight(ended.outcome, &runtime, job);
+            tell(Execution { outcome, ..ended });
         }
         Err(error) => tell(unavailable(error)),
     }
 }
 
 /// An engine without any memory left may drop the promise that is waited for. What it still holds then tells.
-fn with_hindsight(outcome: Outcome, runtime: &Runtime, job: &Job) -> Outcome {
-    let is_odd = matches!(&outcome, Outcome::Failed { code: "SCRIPT_ERROR", message, .. }
+fn with_hindsight(outcome: RunOutcome, runtime: &Runtime, job: &Job) -> RunOutcome {
+    let is_odd = matches!(&outcome, RunOutcome::Failed { code: "SCRIPT_ERROR", message, .. }
         if message == NEVER_SETTLED);
     if is_odd {
         let held = usize::try_from(runtime.memory_usage().malloc_size).unwrap_or(0);
@@ -131,26 +131,33 @@ impl<'a, 'js> Run<'a, 'js> {
         job: &'a Job,
         ctx: Ctx<'js>,
         stop: Rc<Cell<Option<Stop>>>,
-        calculation: &Rc<Calculation>,
+        budgeted_run: &Rc<BudgetedRun>,
     ) -> Self {
         let host = Host {
             app_id: job.request.app_id,
+            app: job.request.app.clone(),
             store: Arc::clone(&job.store),
             fetcher: Arc::clone(&job.fetcher),
             runtime: job.runtime.clone(),
             deadline: job.deadline,
             shared: Arc::clone(&job.shared),
             stop: Rc::clone(&stop),
-            calculation: Rc::clone(calculation),
+            budgeted_run: Rc::clone(budgeted_run),
             effects: Effects::new(job.settings.output),
+            reads: Reads::default(),
             own: BTreeMap::new(),
+            has_left: false,
             fetches_left: job.settings.fetches_max,
+            secrets_left: SECRETS_PER_RUN_MAX,
+            departure: job.request.departure.clone(),
+            traceparent: job.request.traceparent.clone(),
             thrown: None,
+            web: WebState::default(),
         };
         Self { job, ctx, stop, host: Rc::new(RefCell::new(host)) }
     }
 
-    fn ending(&self) -> Ending {
+    fn ending(&self) -> Execution {
         let outcome = match self.prelude() {
             Err(_) => failed("EXECUTOR_ERROR", "the host API could not be set up", true),
             Ok(entry) => match self.value(&entry) {
@@ -161,14 +168,41 @@ impl<'a, 'js> Run<'a, 'js> {
         // A limit that was met stays met, even if the script swallowed the error and went on.
         let outcome = match self.stop.take() {
             None => outcome,
-            Some(Stop::TimedOut) => Outcome::TimedOut,
+            Some(Stop::TimedOut) => RunOutcome::TimedOut,
             Some(Stop::OutputLimit(limit)) => failed("OUTPUT_LIMIT", &limit, false),
         };
+        let mut host = self.host.borrow_mut();
+        let outcome = self.without_secrets(outcome, host.effects.list());
         let effects = match outcome {
-            Outcome::Value(_) => self.host.borrow_mut().effects.take(),
-            Outcome::Failed { .. } | Outcome::Away { .. } | Outcome::TimedOut => Vec::new(),
+            RunOutcome::Value(_) => host.effects.take(),
+            RunOutcome::Failed { .. } | RunOutcome::Away { .. } | RunOutcome::TimedOut => {
+                Vec::new()
+            }
         };
-        (outcome, effects)
+        // Without effects nobody asks whether they are still so.
+        let reads = if effects.is_empty() { Vec::new() } else { host.reads.take() };
+        Execution { effects, reads, has_left: host.has_left, ..Execution::new(outcome) }
+    }
+
+    /// An answer or an effect with a secret would stand in tables for whoever reads those: then nothing is applied.
+    fn without_secrets(&self, outcome: RunOutcome, effects: &[Effect]) -> RunOutcome {
+        let RunOutcome::Value(value) = &outcome else { return outcome };
+        let shared = &self.job.shared;
+        if !shared.has_secrets() {
+            return outcome;
+        }
+        let found = shared.secret_in(value.get()).map(|name| (name, "the answer")).or_else(|| {
+            let texts = effects.iter().filter_map(|effect| serde_json::to_string(effect).ok());
+            let mut found = texts.filter_map(|text| shared.secret_in(&text));
+            found.next().map(|name| (name, "what it wants written or sent"))
+        });
+        match found {
+            None => outcome,
+            Some((name, place)) => {
+                let problem = format!("the value of secret {name} is in {place}: leave it out");
+                failed("SECRET_IN_OUTPUT", &problem, false)
+            }
+        }
     }
 
     /// The host API, offered to the script. What comes back is for the host alone.
@@ -183,16 +217,18 @@ impl<'a, 'js> Run<'a, 'js> {
                 Err(Refusal::Failure(problem)) => format!("E{problem}"),
             }
         };
-        let (prelude, loaded) = prelude::module(&self.ctx)?.eval()?;
-        loaded.finish::<()>()?;
-        let make: Function<'js> = prelude.get("default")?;
-        make.call((Function::new(self.ctx.clone(), call)?,))
+        let host = Function::new(self.ctx.clone(), call)?;
+        // Other parts of it are read when the script first uses them.
+        let load = Function::new(self.ctx.clone(), |ctx: Ctx<'js>, name: String| {
+            prelude::made_by(&ctx, &name)
+        })?;
+        prelude::made_by(&self.ctx, prelude::PRELUDE)?.call((host, load))
     }
 
-    fn value(&self, entry: &Function<'js>) -> Result<Outcome, Ended> {
-        let source = self.job.request.source.as_bytes();
-        let module =
-            Module::declare(self.ctx.clone(), SCRIPT_FILE, source).map_err(Ended::Invalid)?;
+    fn value(&self, entry: &Function<'js>) -> Result<RunOutcome, Ended> {
+        let Request { file, source, .. } = &self.job.request;
+        let module = Module::declare(self.ctx.clone(), file.as_bytes(), source.as_bytes())
+            .map_err(Ended::Invalid)?;
         let (module, loaded) = module.eval().map_err(Ended::Invalid)?;
         self.settle(&loaded, "the script's top-level await never settled")?;
         loaded.result::<Value<'js>>().transpose().map_err(Ended::Thrown)?;
@@ -208,7 +244,7 @@ impl<'a, 'js> Run<'a, 'js> {
         if text.len() > self.job.settings.output.result_bytes_max {
             return Err(Ended::TooLarge);
         }
-        storable(text).map(Outcome::Value).map_err(Ended::NotStorable)
+        storable(&text).map(RunOutcome::Value).map_err(Ended::NotStorable)
     }
 
     /// Do what is to be done until the promise is settled.
@@ -235,7 +271,7 @@ impl<'a, 'js> Run<'a, 'js> {
         is_over
     }
 
-    fn failure(&self, entry: &Function<'js>, ended: Ended) -> Outcome {
+    fn failure(&self, entry: &Function<'js>, ended: Ended) -> RunOutcome {
         let (error, is_invalid) = match ended {
             Ended::Thrown(error) => (error, false),
             Ended::Invalid(error) => (error, true),
@@ -249,10 +285,10 @@ impl<'a, 'js> Run<'a, 'js> {
             Ended::NotStorable(problem) => {
                 return failed("SCRIPT_ERROR", &format!("the handler's value {problem}"), true);
             }
-            Ended::Stopped => return Outcome::TimedOut,
+            Ended::Stopped => return RunOutcome::TimedOut,
         };
         if self.is_over() {
-            return Outcome::TimedOut;
+            return RunOutcome::TimedOut;
         }
         if !self.ctx.has_exception() {
             return match error {
@@ -267,20 +303,43 @@ impl<'a, 'js> Run<'a, 'js> {
         let thrown = self.ctx.catch();
         let described = entry.call::<_, ()>(("describe", thrown, ""));
         match (described, self.host.borrow_mut().thrown.take()) {
-            (Ok(()), Some(thrown)) => in_words(&thrown, is_invalid),
+            (Ok(()), Some(thrown)) => {
+                let frames = self.frames(&thrown.stack);
+                if !frames.is_empty() {
+                    self.job.shared.log_stack(&format!(
+                        "{}\n{}",
+                        thrown.title(),
+                        frames.join("\n")
+                    ));
+                }
+                let place = frames.first().and_then(|frame| frame_place(frame));
+                let place = place.map(|(path, line, _)| {
+                    let file = &*self.job.request.file;
+                    if path == file {
+                        format!(" (line {line})")
+                    } else {
+                        format!(" ({path}, line {line})")
+                    }
+                });
+                in_words(&thrown, &place.unwrap_or_default(), is_invalid)
+            }
             // Only a script that still holds all its memory cannot be asked what happened.
             _ => failed("MEMORY_LIMIT", NO_MEMORY, false),
         }
     }
+
+    /// The frames of a stack that are in files of the app.
+    fn frames<'s>(&self, stack: &'s str) -> Vec<&'s str> {
+        let Request { file, modules, .. } = &self.job.request;
+        let is_own = |path: &str| path == &**file || modules.contains_key(path);
+        let own =
+            stack.lines().filter(|frame| frame_place(frame).is_some_and(|place| is_own(place.0)));
+        own.take(STACK_FRAMES_MAX).collect()
+    }
 }
 
-fn in_words(thrown: &Thrown, is_invalid: bool) -> Outcome {
-    let Thrown { name, message, stack } = thrown;
-    let line = stack
-        .split_once(&format!("{SCRIPT_FILE}:"))
-        .map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).collect::<String>())
-        .filter(|digits| !digits.is_empty());
-    let place = line.map_or_else(String::new, |line| format!(" (line {line})"));
+fn in_words(thrown: &Thrown, place: &str, is_invalid: bool) -> RunOutcome {
+    let Thrown { name, message, .. } = thrown;
     // The place comes last and must not be cut off with the rest.
     let message: String = message.chars().take(400).collect();
     let name: String = name.chars().take(60).collect();
@@ -298,31 +357,5 @@ fn in_words(thrown: &Thrown, is_invalid: bool) -> Outcome {
         ("RangeError", "Maximum call stack size exceeded") => failed("STACK_LIMIT", &text, false),
         _ if is_invalid => failed("SCRIPT_INVALID", &text, false),
         _ => failed("SCRIPT_ERROR", &text, true),
-    }
-}
-
-/// Refuses every import, static and dynamic.
-struct NoImports;
-
-impl Resolver for NoImports {
-    fn resolve<'js>(
-        &mut self,
-        _ctx: &Ctx<'js>,
-        base: &str,
-        name: &str,
-        _attributes: Option<ImportAttributes<'js>>,
-    ) -> Result<String, Error> {
-        Err(Error::new_resolving_message(base, name, NO_IMPORTS))
-    }
-}
-
-impl Loader for NoImports {
-    fn load<'js>(
-        &mut self,
-        _ctx: &Ctx<'js>,
-        name: &str,
-        _attributes: Option<ImportAttributes<'js>>,
-    ) -> Result<Module<'js, Declared>, Error> {
-        Err(Error::new_loading_message(name, NO_IMPORTS))
     }
 }

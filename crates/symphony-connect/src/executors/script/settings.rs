@@ -1,9 +1,10 @@
 //! What one configures about scripts.
 
 use serde::Deserialize;
+use symphony::FieldErrors;
 
 use crate::executors::output::OutputLimits;
-use crate::settings::{Defects, SettingsError};
+use crate::settings::Defects;
 
 /// The limits of every run, and how many runs there are at once.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -19,6 +20,9 @@ pub struct ScriptSettings {
     pub concurrency_max: usize,
     /// Runs of one app at once, so that none takes every slot. Default 8.
     pub concurrency_max_per_app: usize,
+    /// Threads that do not come back before this process runs no more scripts: each holds memory, and a share of a core.
+    /// Default 64.
+    pub threads_stuck_max: usize,
     /// Calls of `fetch` in one run. Default 16.
     pub fetches_max: u32,
 }
@@ -31,6 +35,7 @@ impl Default for ScriptSettings {
             output: OutputLimits::default(),
             concurrency_max: 16,
             concurrency_max_per_app: 8,
+            threads_stuck_max: 64,
             fetches_max: 16,
         }
     }
@@ -38,7 +43,7 @@ impl Default for ScriptSettings {
 
 impl ScriptSettings {
     /// What is wrong with them, if anything.
-    pub fn check(&self) -> Result<(), SettingsError> {
+    pub fn check(&self) -> Result<(), FieldErrors> {
         let mut defects = Defects::default();
         // Less does not hold the engine's own objects and the host API.
         defects.within("memory_max_bytes", self.memory_max_bytes, 1 << 20, 1 << 30);
@@ -46,6 +51,7 @@ impl ScriptSettings {
         defects.within("concurrency_max", self.concurrency_max, 1, 1_000);
         let most = self.concurrency_max.clamp(1, 1_000);
         defects.within("concurrency_max_per_app", self.concurrency_max_per_app, 1, most);
+        defects.within("threads_stuck_max", self.threads_stuck_max, 1, 1_000);
         defects.note(self.output.check().map_err(|error| error.within("output")));
         defects.into_result()
     }

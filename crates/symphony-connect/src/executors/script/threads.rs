@@ -5,10 +5,26 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 
-/// A run.
-pub(super) type Task = Box<dyn FnOnce() + Send>;
+use rustix::process::Pid;
+
+/// A run. Answers whether its thread can be used again.
+pub(super) type Task = Box<dyn FnOnce() -> bool + Send>;
 /// Where those that wait can be told; gone with the executor, and so are they then.
 type Waiting = Mutex<Vec<SyncSender<Task>>>;
+
+thread_local! {
+    /// Which thread of the process this is, looked up once.
+    static CURRENT: Option<Pid> = {
+        let link = std::fs::read_link("/proc/thread-self").ok();
+        let number = link.and_then(|link| link.file_name()?.to_str()?.parse().ok());
+        number.and_then(Pid::from_raw)
+    };
+}
+
+/// The calling thread, as the kernel numbers it; `None` where it does not say.
+pub(super) fn current_thread() -> Option<Pid> {
+    CURRENT.with(|current| *current)
+}
 
 /// As many as there ever were runs at once.
 #[derive(Debug)]
@@ -43,7 +59,9 @@ impl Threads {
 fn live(first: Task, waiting: &Weak<Waiting>) {
     let mut task = first;
     loop {
-        task();
+        if !task() {
+            return;
+        }
         let Some(waiting) = waiting.upgrade() else { return };
         let (sender, receiver) = sync_channel(1);
         waiting.lock().unwrap_or_else(PoisonError::into_inner).push(sender);

@@ -10,32 +10,18 @@ use symphony::lanes::payments::rail::{Answer, Inquiry, InquiryTerms, Payment, Ra
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::{Claim, Misbehaviour, Outcome, Provider, Report, Sample};
+use super::report::{Ruling, Stop, require};
+use super::{Misbehaviour, Provider, Report, Sample};
 
 /// What a rail may take over its own limit before it counts as unbounded.
 const GRACE: Duration = Duration::from_secs(1);
 /// Shorter texts of a payload, such as a currency, may turn up anywhere.
 const TELLING_CHARACTERS_MIN: usize = 6;
 
-/// Why a claim stops before its end.
-enum Stop {
-    Failed(String),
-    NotApplicable(String),
-}
-
-type Ruling = Result<(), Stop>;
-
 pub(super) async fn all(rail: &dyn Rail, provider: &dyn Provider, sample: &Sample) -> Report {
     let trial = Trial { rail, provider, sample, leaks: Mutex::new(0) };
     let mut report = Report::default();
-    let mut add = |name, ruling| {
-        let outcome = match ruling {
-            Ok(()) => Outcome::Passed,
-            Err(Stop::Failed(why)) => Outcome::Failed(why),
-            Err(Stop::NotApplicable(why)) => Outcome::NotApplicable(why),
-        };
-        report.claims.push(Claim { name, outcome });
-    };
+    let mut add = |name, ruling| report.add(name, ruling);
     add("its terms have limits that can be kept", trial.terms());
     add("a valid payment passes validation", trial.valid_passes());
     add("a wrong destination is refused without any request", trial.wrong_destination().await);
@@ -257,7 +243,7 @@ impl Trial<'_> {
 
     fn no_leaks(&self) -> Ruling {
         let leaks = *self.leaks.lock().unwrap_or_else(PoisonError::into_inner);
-        require(leaks == 0, &format!("{leaks} answers repeated something of the payload"))
+        require(leaks == 0, format!("{leaks} answers repeated something of the payload"))
     }
 }
 
@@ -316,7 +302,7 @@ impl Trial<'_> {
         let executions = self.provider.executions(payment.key).await;
         require(
             executions == expected,
-            &format!("the provider executed it {executions} times, expected {expected}"),
+            format!("the provider executed it {executions} times, expected {expected}"),
         )
     }
 
@@ -355,7 +341,7 @@ fn expect(answer: &Answer, allowed: &[Verdict]) -> Ruling {
     };
     require(
         allowed.contains(&answer.verdict),
-        &format!(
+        format!(
             "the answer was {} (code {}, error {}), allowed: {}",
             words(&[answer.verdict]),
             answer.code.as_deref().unwrap_or("none"),
@@ -363,10 +349,6 @@ fn expect(answer: &Answer, allowed: &[Verdict]) -> Ruling {
             words(allowed)
         ),
     )
-}
-
-fn require(holds: bool, otherwise: &str) -> Ruling {
-    if holds { Ok(()) } else { failed(otherwise) }
 }
 
 fn failed(why: &str) -> Ruling {

@@ -17,7 +17,8 @@ use serde_json::value::RawValue;
 use symphony::domain::RailKey;
 use symphony::lanes::payments::rail::{Payment, Rail};
 
-pub use report::{Claim, Outcome, Report};
+pub use report::{Claim, ClaimOutcome, Report};
+pub(crate) use report::{Ruling, Stop, require};
 
 /// A test provider, as the suite sees it: can be told to misbehave, and counts what it executed.
 #[async_trait]

@@ -15,7 +15,7 @@ use symphony::lanes::payments::rail::{
 };
 use symphony::money::{Amount, Defect};
 
-use super::{Misbehaviour, Outcome, Provider, Sample, check};
+use super::{ClaimOutcome, Misbehaviour, Provider, Sample, check};
 
 /// How a rail in these tests lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl Rail for Bank {
     fn validate(&self, payment: &Payment) -> Result<(), Defect> {
         if payment.payload.get().contains("nowhere") && self.lie != Lie::ValidatesNothing {
             let problem = "must be an account".to_owned();
-            return Err(Defect { code: "INVALID_DESTINATION", field: "destination", problem });
+            return Err(Defect::new("INVALID_DESTINATION", "destination", problem));
         }
         Ok(())
     }
@@ -204,7 +204,7 @@ pub(crate) fn sample() -> Sample {
 async fn an_honest_rail_passes_every_claim() {
     let bank = Bank::new(Lie::None);
     let report = check(&bank, &bank, &sample()).await;
-    assert!(report.claims.iter().all(|claim| claim.outcome == Outcome::Passed), "{report}");
+    assert!(report.claims.iter().all(|claim| claim.outcome == ClaimOutcome::Passed), "{report}");
     assert!(report.to_string().ends_with("24 passed, 0 failed, 0 not applicable"), "{report}");
 }
 
@@ -230,7 +230,7 @@ async fn every_lie_is_caught_by_its_claim() {
         let report = check(&bank, &bank, &sample()).await;
         assert!(!report.passed(), "{lie:?}");
         let outcome = report.outcome(claim);
-        assert!(matches!(outcome, Some(Outcome::Failed(_))), "{lie:?}: {claim}\n{report}");
+        assert!(matches!(outcome, Some(ClaimOutcome::Failed(_))), "{lie:?}: {claim}\n{report}");
     }
 }
 
@@ -248,6 +248,6 @@ async fn what_a_rail_does_not_promise_is_not_asked_of_it() {
         "a key never sent is not found",
     ] {
         let outcome = report.outcome(claim);
-        assert!(matches!(outcome, Some(Outcome::NotApplicable(_))), "{claim}\n{report}");
+        assert!(matches!(outcome, Some(ClaimOutcome::NotApplicable(_))), "{claim}\n{report}");
     }
 }

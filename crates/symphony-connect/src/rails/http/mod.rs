@@ -1,13 +1,12 @@
 //! A rail for any provider that takes JSON over HTTP. Everything about it is configuration.
 //!
 //! - [`settings`]: what one configures, and which contradictions are refused.
-//! - `pointer`, `reading`: what an answer says about the money.
+//! - `reading`: what an answer says about the money.
 //!
 //! A request is `POST url` with the payload's text, byte for byte, as its body. Who it is stands in headers, so
 //! that the body can stay what the producer wrote: the key, `Symphony-Instruction-Id`,
 //! `Symphony-Participant-Id`, `Symphony-Sequence-Id`, `traceparent`, and the signature.
 
-mod pointer;
 mod reading;
 pub mod settings;
 mod setup;
@@ -23,6 +22,7 @@ use chrono::Utc;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Request, Uri};
+use symphony::FieldErrors;
 use symphony::lanes::payments::rail::{Answer, Clearance, Inquiry, Payment, Rail, Terms, Verdict};
 use symphony::money::{Defect, DestinationRule};
 use tokio::time::Instant;
@@ -32,7 +32,7 @@ use crate::http_client::{Body, Endpoint, Failure, Reply, header_text, is_trace_c
 use crate::rails::signature::{SIGNATURE_HEADER, sign};
 
 pub use self::reading::{MESSAGE_CHARACTERS_MAX, REFERENCE_CHARACTERS_MAX};
-pub use self::settings::{HttpRailSettings, NotFound, SettingsError};
+pub use self::settings::{HttpRailSettings, NotFound};
 pub use crate::http_client::RETRY_AFTER_SECONDS_MAX;
 
 const INSTRUCTION_HEADER: HeaderName = HeaderName::from_static("symphony-instruction-id");
@@ -60,7 +60,7 @@ impl HttpRail {
     pub fn new(
         settings: &HttpRailSettings,
         environment: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, SettingsError> {
+    ) -> Result<Self, FieldErrors> {
         setup::rail(settings, &environment)
     }
 

@@ -16,16 +16,13 @@
 use chrono::{DateTime, Utc};
 use hyper::header::HeaderName;
 use serde_json::value::RawValue;
+use symphony::json::{Found, Kind, Pointer};
 use symphony::lanes::payments::rail::{Answer, Inquiry, Verdict};
 
-use super::pointer::{Found, Pointer};
+pub use crate::bounds::rails::MESSAGE_CHARACTERS_MAX;
+pub use crate::bounds::rails::REFERENCE_CHARACTERS_MAX;
 use crate::http_client::{Reply, retry_after};
 use crate::rails::taxonomy::{CODE_BYTES_MAX, CodeTable, status_code};
-
-/// What the ledger keeps of a provider's message.
-pub const MESSAGE_CHARACTERS_MAX: usize = 500;
-/// What the ledger keeps of a provider's reference.
-pub const REFERENCE_CHARACTERS_MAX: usize = 255;
 
 /// How to read one provider's answers.
 pub(super) struct Reader {
@@ -102,7 +99,7 @@ impl Reader {
         let success = (200..300).contains(&reply.status);
         let object = serde_json::from_slice::<&RawValue>(&reply.body)
             .ok()
-            .filter(|body| body.get().starts_with('{'));
+            .filter(|body| Kind::of(body) == Kind::Object);
         let expects_object = self.code.is_some() || self.reference.is_some() || self.key.is_some();
         let Some(object) = object else {
             return if success && expects_object {

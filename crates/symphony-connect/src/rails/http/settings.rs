@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use serde::Deserialize;
+use symphony::FieldError;
 use symphony::lanes::payments::rail::Verdict;
 use symphony::money::DestinationRule;
 
@@ -12,15 +13,9 @@ use crate::rails::taxonomy::Preset;
 
 use crate::settings::Defects;
 
-pub use crate::settings::SettingsError;
-
-/// The longest a provider may be waited for.
-pub const TIMEOUT_MS_MAX: u64 = 600_000;
-/// The largest answer that can be allowed.
-pub const RESPONSE_BYTES_MAX: usize = 16 << 20;
-
-/// The usual limit on connecting.
-const CONNECT_TIMEOUT_MS: u64 = 5_000;
+use crate::bounds::rails::CONNECT_TIMEOUT_MS;
+pub use crate::bounds::rails::RESPONSE_BYTES_MAX;
+pub use crate::bounds::rails::TIMEOUT_MS_MAX;
 
 /// An HTTP rail, as configuration writes it. Every field but `url` and `destination` has a default; secrets are
 /// named by the environment variable that holds them and never stand here.
@@ -200,8 +195,8 @@ impl HttpRailSettings {
         self.connect_timeout_ms.unwrap_or_else(|| self.timeout_ms.min(CONNECT_TIMEOUT_MS))
     }
 
-    fn check_inquiry(&self) -> Result<(), SettingsError> {
-        let refuse = |field, problem: &str| Err(SettingsError::new(field, problem));
+    fn check_inquiry(&self) -> Result<(), FieldError> {
+        let refuse = |field, problem: &str| Err(FieldError::new(field, problem));
         match (self.not_found, &self.inquiry_url, self.settle_delay_seconds) {
             (NotFound::Final, None, _) => {
                 refuse("not_found", "is final, but without inquiry_url nothing can be asked")

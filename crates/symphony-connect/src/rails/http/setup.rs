@@ -5,27 +5,28 @@ use std::time::Duration;
 
 use hyper::HeaderMap;
 use hyper::header::{ACCEPT, HeaderName, HeaderValue, USER_AGENT};
+use symphony::json::Pointer;
 use symphony::lanes::payments::rail::{self, InquiryTerms, Terms};
 use symphony::money::DestinationRule;
+use symphony::{FieldError, FieldErrors};
 
-use super::pointer::Pointer;
 use super::reading::Reader;
-use super::settings::{HttpRailSettings, NotFound, SettingsError};
+use super::settings::{HttpRailSettings, NotFound};
 use super::{HttpRail, milliseconds};
-use crate::http_client::{self, Conditions, Endpoint, Environment, TlsFiles, variable};
+use crate::bounds::rails::SECRET_BYTES_MIN;
+use crate::http_client::{
+    self, Conditions, Endpoint, Environment, TlsFiles, header_name, variable,
+};
 use crate::rails::taxonomy::CodeTable;
 use crate::settings::Defects;
 
 /// Stands for the key in an inquiry's URL while that is parsed: nothing in it needs encoding.
 pub(super) const KEY_PLACEHOLDER: &str = "symphony-key-placeholder";
 
-/// Shorter secrets can be guessed.
-const SECRET_BYTES_MIN: usize = 16;
-
 pub(super) fn rail(
     settings: &HttpRailSettings,
     environment: Environment<'_>,
-) -> Result<HttpRail, SettingsError> {
+) -> Result<HttpRail, FieldErrors> {
     let mut defects = Defects::default();
     settings.check_consistency(&mut defects);
     let guard = http_client::guard(settings.allow_private_addresses, &settings.allowed_networks);
@@ -50,9 +51,7 @@ pub(super) fn rail(
         .as_ref()
         .and_then(|key_header| defects.note(headers(settings, key_header, environment)));
     let signing_secret = defects.note(signing_secret(settings, environment));
-    let table = CodeTable::new(&settings.presets, &settings.codes)
-        .map_err(|error| SettingsError::new("codes", error.to_string()));
-    let table = defects.note(table);
+    let table = defects.note(CodeTable::new(&settings.presets, &settings.codes));
     let parts = (|| {
         let (payments, inquiries) = endpoints?;
         Some((payments?, inquiries?, key_header?, headers?, signing_secret?, table?))
@@ -89,14 +88,14 @@ pub(super) fn rail(
 fn inquiries(
     settings: &HttpRailSettings,
     conditions: &Conditions,
-) -> Result<Option<Endpoint>, SettingsError> {
+) -> Result<Option<Endpoint>, FieldError> {
     let Some(template) = &settings.inquiry_url else { return Ok(None) };
     // That it has {key} was checked before.
     let url = template.replace("{key}", KEY_PLACEHOLDER);
     let endpoint = Endpoint::new("inquiry_url", &url, conditions)?;
     if template.contains("{key}") && !endpoint.target.contains(KEY_PLACEHOLDER) {
         let problem = "must have {key} in its path or query";
-        return Err(SettingsError::new("inquiry_url", problem));
+        return Err(FieldError::new("inquiry_url", problem));
     }
     Ok(Some(endpoint))
 }
@@ -128,7 +127,7 @@ fn headers(
     settings: &HttpRailSettings,
     key_header: &HeaderName,
     environment: Environment<'_>,
-) -> Result<HeaderMap, SettingsError> {
+) -> Result<HeaderMap, FieldError> {
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
     headers.insert(
@@ -141,12 +140,12 @@ fn headers(
             let header = header_name(field, name)?;
             if header == *key_header {
                 let problem = format!("must not set {header}: it carries the key");
-                return Err(SettingsError::new(field, problem));
+                return Err(FieldError::new(field, problem));
             }
             if given.contains(&header) {
                 let problem =
                     format!("sets {header} a second time: headers and header_env are one list");
-                return Err(SettingsError::new(field, problem));
+                return Err(FieldError::new(field, problem));
             }
             let is_secret = matches!(
                 header.as_str(),
@@ -155,14 +154,14 @@ fn headers(
             if field == "headers" && is_secret {
                 let problem =
                     format!("must not hold {header}: name an environment variable in header_env");
-                return Err(SettingsError::new(field, problem));
+                return Err(FieldError::new(field, problem));
             }
             let text = match field {
                 "headers" => text.clone(),
                 _ => variable(field, text, environment)?,
             };
             let mut value = HeaderValue::from_str(&text).map_err(|_| {
-                SettingsError::new(
+                FieldError::new(
                     field,
                     format!("has a value for {header} with line breaks or control characters"),
                 )
@@ -175,41 +174,17 @@ fn headers(
     Ok(headers)
 }
 
-/// A header that configuration may name: not one that frames the message, and not one of ours.
-fn header_name(field: &'static str, name: &str) -> Result<HeaderName, SettingsError> {
-    const OURS: &[&str] = &[
-        "connection",
-        "content-encoding",
-        "content-length",
-        "content-type",
-        "expect",
-        "host",
-        "keep-alive",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "traceparent",
-    ];
-    let header = HeaderName::from_bytes(name.as_bytes())
-        .map_err(|_| SettingsError::new(field, "has a name that no header can have"))?;
-    if OURS.contains(&header.as_str()) || header.as_str().starts_with("symphony-") {
-        return Err(SettingsError::new(field, format!("must not be {header}: Symphony sets it")));
-    }
-    Ok(header)
-}
-
 fn signing_secret(
     settings: &HttpRailSettings,
     environment: Environment<'_>,
-) -> Result<Option<Vec<u8>>, SettingsError> {
+) -> Result<Option<Vec<u8>>, FieldError> {
     const FIELD: &str = "signing_secret_env";
     let Some(name) = &settings.signing_secret_env else { return Ok(None) };
     let secret = variable(FIELD, name, environment)?;
     if secret.len() < SECRET_BYTES_MIN {
         let problem =
             format!("names a secret shorter than {SECRET_BYTES_MIN} bytes, which can be guessed");
-        return Err(SettingsError::new(FIELD, problem));
+        return Err(FieldError::new(FIELD, problem));
     }
     Ok(Some(secret.into_bytes()))
 }

@@ -9,11 +9,10 @@ mod iso20022;
 
 use std::collections::{BTreeMap, HashMap};
 
+pub use crate::bounds::rails::CODE_BYTES_MAX;
 use serde::{Deserialize, Serialize};
+use symphony::FieldError;
 use symphony::lanes::payments::rail::Verdict;
-
-/// The longest code that can be mapped; longer ones in answers are unknown.
-pub const CODE_BYTES_MAX: usize = 64;
 
 /// Codes that ship with Symphony.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,25 +30,12 @@ pub struct CodeTable {
     verdicts: HashMap<String, Verdict>,
 }
 
-/// Why a configured code cannot be mapped.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CodeTableError {
-    /// Empty, too long, or with blanks or control characters in it.
-    #[error(
-        "has a code that is empty, longer than 64 bytes, or contains blanks or control characters"
-    )]
-    NotACode,
-    /// `http:` followed by anything but a status.
-    #[error("{0:?} is no HTTP status: write it as http:422, from http:100 to http:599")]
-    NotAStatus(String),
-}
-
 impl CodeTable {
     /// The presets in their order, then `overrides` over them. A code overridden as unknown is unmapped again.
     pub fn new(
         presets: &[Preset],
         overrides: &BTreeMap<String, Verdict>,
-    ) -> Result<Self, CodeTableError> {
+    ) -> Result<Self, FieldError> {
         let mut verdicts = HashMap::new();
         for preset in presets {
             let groups = match preset {
@@ -87,15 +73,20 @@ pub fn status_code(status: u16) -> String {
     format!("http:{status}")
 }
 
-fn check(code: &str) -> Result<(), CodeTableError> {
+fn check(code: &str) -> Result<(), FieldError> {
+    let refuse = |problem: String| Err(FieldError::new("codes", problem));
     let printable = code.chars().all(|c| !c.is_control() && !c.is_whitespace());
     if code.is_empty() || code.len() > CODE_BYTES_MAX || !printable {
-        return Err(CodeTableError::NotACode);
+        return refuse(format!(
+            "has a code that is empty, longer than {CODE_BYTES_MAX} bytes, or contains blanks or control characters"
+        ));
     }
     if let Some(status) = code.strip_prefix("http:") {
         let three_digits = status.len() == 3 && status.bytes().all(|b| b.is_ascii_digit());
         if !three_digits || !status.parse::<u16>().is_ok_and(|s| (100..600).contains(&s)) {
-            return Err(CodeTableError::NotAStatus(code.to_owned()));
+            return refuse(format!(
+                "{code:?} is no HTTP status: write it as http:422, from http:100 to http:599"
+            ));
         }
     }
     Ok(())
@@ -109,7 +100,7 @@ mod tests {
 
     use symphony::lanes::payments::rail::Verdict::{self, Accepted, Refused, Retryable, Unknown};
 
-    use super::{CodeTable, CodeTableError, Preset, http_statuses, iso20022};
+    use super::{CodeTable, Preset, http_statuses, iso20022};
 
     fn both() -> CodeTable {
         CodeTable::new(&[Preset::Iso20022, Preset::Http], &BTreeMap::new()).unwrap()
@@ -209,7 +200,8 @@ mod tests {
         ] {
             let error =
                 CodeTable::new(&[], &BTreeMap::from([(code.to_owned(), Refused)])).unwrap_err();
-            assert_eq!(matches!(error, CodeTableError::NotAStatus(_)), is_status, "{code}");
+            assert_eq!(error.problem.contains("is no HTTP status"), is_status, "{code}");
+            assert_eq!(error.field, "codes");
         }
     }
 

@@ -5,13 +5,14 @@ use std::process::ExitCode;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
-use symphony::db::{ExecutionAttemptRow, ExecutionRow};
+use symphony::db::{ExecutionAttemptRow, ExecutionQuery, ExecutionRow};
+use symphony::json::pretty;
 use symphony::lanes::triggers::executor::LogLine;
 use uuid::Uuid;
 
 use super::super::acts::as_operator;
+use super::super::suggested_command::symphony;
 use super::{execution, script_of, took};
 use crate::cli::{AppExecutions, ExecutionState, Global};
 use crate::output::{self, Failure};
@@ -22,10 +23,12 @@ pub(super) async fn list(global: &Global, options: &AppExecutions) -> Result<Exi
         let app = options.app.as_deref();
         let state = options.state.map(ExecutionState::name);
         // One more than asked for, to know whether there are more.
-        let mut found = reader.executions(app, state, i64::from(options.limit) + 1).await?;
+        let limit = i64::from(options.limit) + 1;
+        let query = ExecutionQuery { app, state, before: None, limit };
+        let mut found = reader.executions(query).await?;
         // Executions outlive their app: only an app without any must be one that exists.
         if let (true, Some(app)) = (found.is_empty(), app)
-            && !reader.apps().await?.iter().any(|known| known.name == app)
+            && reader.app(app).await?.is_none()
         {
             return Err(Failure::new(format!("there is no app {app:?}")).with_code("P7007"));
         }
@@ -51,6 +54,7 @@ fn table(executions: &[ExecutionRow], more: bool) -> String {
             output::short("app"),
             output::short("source"),
             output::short("script"),
+            output::short("caused by"),
             output::states("state"),
             output::short("code"),
             output::number("attempts"),
@@ -63,12 +67,13 @@ fn table(executions: &[ExecutionRow], more: bool) -> String {
                 output::plain(&execution.app_name),
                 execution.source_kind.clone(),
                 script_of(execution),
+                output::plain(execution.caused_by.as_deref().unwrap_or_default()),
                 execution.state.clone(),
                 output::plain(execution.error_code.as_deref().unwrap_or_default()),
                 execution.attempts.to_string(),
                 took(execution),
                 output::length((now - execution.created_at).num_seconds()),
-                format!("symphony app logs {}", execution.id),
+                symphony(&format!("app logs {}", execution.id)),
             ]
         }),
     );
@@ -80,7 +85,7 @@ fn table(executions: &[ExecutionRow], more: bool) -> String {
 
 /// An execution, with the ledger's outcomes.
 #[derive(Serialize)]
-struct Whole {
+struct ExecutionDetail {
     #[serde(flatten)]
     execution: ExecutionRow,
     outcomes: Vec<ExecutionAttemptRow>,
@@ -91,7 +96,7 @@ pub(super) async fn logs(global: &Global, id: Uuid) -> Result<ExitCode, Failure>
         let reader = operator.reader();
         let execution = execution(&reader, id).await?;
         let outcomes = reader.execution_attempts(id).await?;
-        let whole = Whole { execution, outcomes };
+        let whole = ExecutionDetail { execution, outcomes };
         if global.json {
             output::json(&whole)?;
         } else {
@@ -102,7 +107,7 @@ pub(super) async fn logs(global: &Global, id: Uuid) -> Result<ExitCode, Failure>
     .await
 }
 
-fn render(Whole { execution, outcomes }: &Whole) -> String {
+fn render(ExecutionDetail { execution, outcomes }: &ExecutionDetail) -> String {
     let mut text = format!(
         "{}  {}\n  app {}, {}, script {}",
         execution.id,
@@ -122,6 +127,7 @@ fn render(Whole { execution, outcomes }: &Whole) -> String {
             execution.trigger_depth, execution.root_execution_id
         );
     }
+    text.push_str(&who(execution));
     let _infallible = write!(text, "  written {}", moment(execution.created_at));
     if let Some(ended) = execution.completed_at {
         let _infallible = write!(text, ", ended {} ({})", moment(ended), took(execution));
@@ -165,6 +171,16 @@ fn render(Whole { execution, outcomes }: &Whole) -> String {
     text
 }
 
+/// Who caused it and as whom it runs, as far as somebody is known.
+pub(in crate::commands) fn who(execution: &ExecutionRow) -> String {
+    let told = [("caused by", &execution.caused_by), ("runs as", &execution.runs_as)];
+    let told: Vec<String> = told
+        .iter()
+        .filter_map(|(what, who)| Some(format!("{what} {}", output::plain(who.as_deref()?))))
+        .collect();
+    if told.is_empty() { String::new() } else { format!("  {}\n", told.join(", ")) }
+}
+
 fn moment(at: DateTime<Utc>) -> String {
     at.to_rfc3339_opts(SecondsFormat::Millis, true)
 }
@@ -188,12 +204,6 @@ fn log(lines: &RawValue) -> String {
         .iter()
         .map(|line| indented(&format!("+{} ms {}: {}", line.at_ms, line.level, line.message)))
         .collect()
-}
-
-fn pretty(json: &RawValue) -> String {
-    serde_json::from_str::<Value>(json.get())
-        .and_then(|value| serde_json::to_string_pretty(&value))
-        .unwrap_or_else(|_| json.get().to_owned())
 }
 
 fn indented(text: &str) -> String {

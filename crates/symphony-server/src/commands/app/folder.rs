@@ -4,17 +4,20 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 
-use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Map, Value};
-use symphony::lanes::triggers::Schedule;
+use serde_json::value::RawValue;
+use symphony::json::{self, Members};
+use symphony_connect::executors::script::ReadFile;
 
-use super::strict_json::Strict;
+use crate::apps::sources::{self, Object, owned, raw};
+use crate::bounds::APP_FILE_BYTES_MAX;
 use crate::output::{self, Failure};
 
-/// The largest file of an app.
-const FILE_BYTES_MAX: u64 = 1024 * 1024;
-const FIELDS: &[&str] = &["name", "scripts", "routes", "triggers", "topics", "queues"];
+/// `$schema` is for editors.
+const FIELDS: &[&str] =
+    &["$schema", "name", "scripts", "routes", "triggers", "topics", "queues", "cors", "retention"];
 const SCRIPT_FIELDS: &[&str] = &["name", "file", "url", "timeoutMs"];
+
+const MISSING: &str = "is missing";
 
 /// What a folder says.
 #[derive(Debug)]
@@ -42,39 +45,37 @@ pub(super) fn read(folder: &Path, name: Option<&str>) -> Result<AppFolder, Failu
     let at = |why: String| {
         Failure::new(format!("{}: {why}", manifest_path.display())).with_code("P7005")
     };
-    let Strict(value) =
-        serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(|error| {
-            let told = error.to_string();
-            let what = told.split(" at line ").next().unwrap_or_default();
-            Failure::new(format!(
-                "{} is not valid JSON: line {}, column {}: {}",
-                manifest_path.display(),
-                error.line(),
-                error.column(),
-                output::plain(what)
-            ))
+    let manifest = json::check(text.trim_start_matches('\u{feff}'), json::Rules::default())
+        .map_err(|error| {
+            let (path, told) = (manifest_path.display(), error.to_string());
+            Failure::new(format!("{path} is not valid JSON: {}", output::plain(&told)))
         })?;
-    let Value::Object(mut manifest) = value else {
-        return Err(at("it must be a JSON object".to_owned()));
-    };
-    only_known(&manifest, "", FIELDS, "it has").map_err(at)?;
+    let members = Members::of(manifest).ok_or_else(|| at("it must be a JSON object".to_owned()))?;
+    only_known(&members, "", FIELDS, "it has").map_err(at)?;
+    let mut manifest: Object = owned(&members);
+    manifest.remove("$schema");
     let written = match manifest.remove("name") {
         None => None,
-        Some(Value::String(written)) => Some(written),
-        Some(_) => return Err(at("name must be a string".to_owned())),
+        Some(written) => match json::text(&written) {
+            Some(written) => Some(written.into_owned()),
+            None => return Err(at("name must be a string".to_owned())),
+        },
     };
     // A list that is none is the database's to refuse.
-    if let Some(Value::Array(scripts)) = manifest.get_mut("scripts") {
-        for (place, script) in scripts.iter_mut().enumerate() {
-            if let Value::Object(script) = script {
-                put_source(&root, script, &format!("scripts[{place}]")).map_err(at)?;
-            }
-        }
+    if let Some(scripts) = manifest.get_mut("scripts")
+        && let Ok(all) = json::list("scripts", scripts)
+    {
+        let all: Vec<Box<RawValue>> = all
+            .into_iter()
+            .enumerate()
+            .map(|(place, script)| with_source(&root, script, &format!("scripts[{place}]")))
+            .collect::<Result<_, _>>()
+            .map_err(at)?;
+        *scripts = raw(&all).map_err(at)?;
     }
-    if let Some(Value::Array(triggers)) = manifest.get("triggers") {
-        for (place, trigger) in triggers.iter().enumerate() {
-            check_schedule(trigger, &format!("triggers[{place}]")).map_err(at)?;
-        }
+    let manifest = raw(&manifest).map_err(at)?;
+    if let Some(defect) = crate::apps::manifest::defect(&manifest) {
+        return Err(at(defect));
     }
     let name = match (name, written) {
         (Some(given), _) => given.to_owned(),
@@ -85,51 +86,49 @@ pub(super) fn read(folder: &Path, name: Option<&str>) -> Result<AppFolder, Failu
             .ok_or_else(|| Failure::new("the folder's name is no name for an app: add --name"))?
             .to_owned(),
     };
-    let manifest =
-        to_raw_value(&manifest).map_err(|error| Failure::new(format!("app.json: {error}")))?;
     Ok(AppFolder { name, manifest, manifest_path })
 }
 
-fn only_known(
-    object: &Map<String, Value>,
-    at: &str,
-    known: &[&str],
-    it_has: &str,
-) -> Result<(), String> {
-    let Some(field) = object.keys().find(|field| !known.contains(&field.as_str())) else {
+fn only_known(object: &Members<'_>, at: &str, known: &[&str], it_has: &str) -> Result<(), String> {
+    let Some(field) = object.names().find(|field| !known.contains(field)) else {
         return Ok(());
     };
     let field: String = output::plain(field).chars().take(100).collect();
     Err(format!("{at}{field} is not known: {it_has} {}", known.join(", ")))
 }
 
-/// A script's file becomes its source.
-fn put_source(root: &Path, script: &mut Map<String, Value>, at: &str) -> Result<(), String> {
-    if script.contains_key("source") {
+/// A script with its source in the place of its file. What is no object is the database's to refuse.
+fn with_source(root: &Path, script: &RawValue, at: &str) -> Result<Box<RawValue>, String> {
+    let Some(members) = Members::of(script) else { return Ok(script.to_owned()) };
+    if members.get("source").is_some() {
         return Err(format!("{at}.source is not known: put it into a file, and name that in file"));
     }
-    only_known(script, &format!("{at}."), SCRIPT_FIELDS, "a script has")?;
+    only_known(&members, &format!("{at}."), SCRIPT_FIELDS, "a script has")?;
+    let mut script = owned(&members);
     if script.contains_key("file") == script.contains_key("url") {
         return Err(format!("{at} must have either file or url"));
     }
-    let Some(file) = script.remove("file") else { return Ok(()) };
-    let Value::String(file) = file else { return Err(format!("{at}.file must be a string")) };
-    let source = read_inside(root, &file).map_err(|why| format!("{at}.file: {file:?} {why}"))?;
-    if source.contains('\0') {
-        return Err(format!("{at}.file: {file:?} has a NUL character"));
+    if let Some(file) = script.remove("file") {
+        let Some(file) = json::text(&file) else {
+            return Err(format!("{at}.file must be a string"));
+        };
+        let source =
+            read_inside(root, &file).map_err(|why| format!("{at}.file: {file:?} {why}"))?;
+        if source.contains('\0') {
+            return Err(format!("{at}.file: {file:?} has a NUL character"));
+        }
+        let file = file.trim_start_matches("./");
+        script.insert("source".to_owned(), raw(&source)?);
+        script.insert("file".to_owned(), raw(&file)?);
+        let root = root.to_owned();
+        let read: ReadFile = Box::new(move |path| match read_inside(&root, path) {
+            Ok(text) => Ok(Some(text)),
+            Err(why) if why == MISSING => Ok(None),
+            Err(why) => Err(format!("it {why}")),
+        });
+        sources::compiled(&mut script, at, read)?;
     }
-    script.insert("source".to_owned(), source.into());
-    Ok(())
-}
-
-/// The database cannot read cron expressions; what ticks reads them like this.
-fn check_schedule(trigger: &Value, at: &str) -> Result<(), String> {
-    let text = |field: &str| trigger.get(field).and_then(Value::as_str);
-    if let (Some("cron"), Some(expression)) = (text("kind"), text("filter")) {
-        let schedule = Schedule::parse(expression, text("timeZone").unwrap_or("UTC"));
-        schedule.map_err(|error| output::plain(&format!("{at}.{error}")))?;
-    }
-    Ok(())
+    raw(&script)
 }
 
 /// A file of the folder, and never one outside: neither by its path nor by a link.
@@ -141,7 +140,7 @@ fn read_inside(root: &Path, relative: &str) -> Result<String, String> {
         return Err("must be a path inside the folder, such as scripts/order.js".to_owned());
     }
     let path = fs::canonicalize(root.join(path)).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => "is missing".to_owned(),
+        std::io::ErrorKind::NotFound => MISSING.to_owned(),
         _ => format!("cannot be read: {error}"),
     })?;
     if !path.starts_with(root) {
@@ -153,9 +152,9 @@ fn read_inside(root: &Path, relative: &str) -> Result<String, String> {
     }
     let mut bytes = Vec::new();
     File::open(&path)
-        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
+        .and_then(|file| file.take(APP_FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|error| format!("cannot be read: {error}"))?;
-    if u64::try_from(bytes.len()).is_ok_and(|length| length > FILE_BYTES_MAX) {
+    if u64::try_from(bytes.len()).is_ok_and(|length| length > APP_FILE_BYTES_MAX) {
         return Err("is larger than 1 MiB".to_owned());
     }
     String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".to_owned())

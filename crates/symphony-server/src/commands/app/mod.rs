@@ -2,15 +2,29 @@
 //!
 //! - [`folder`]: `app.json` and its scripts, read and checked without a database.
 //! - [`push`]: make an app what its folder says, and say what that changed.
+//! - [`local`]: a script of a folder run without a database; [`run`](mod@run) and [`test`](mod@test) are the commands.
 //! - [`executions`], [`tree`]: what ran, and what fired what.
-//! - [`switch`]: replay, delete, pause, resume.
+//! - [`acts`]: replay, delete.
+//! - [`mail`]: whose mail is whose.
+//! - [`versions`]: what pushes made of an app, and back to it.
+//! - [`kv`], [`secret`]: entries and secrets.
+//! - [`dev`]: push again on every change, and follow the logs.
 
+mod acts;
+mod dev;
+mod effects;
 mod executions;
 mod folder;
+mod follow;
+mod kv;
+mod local;
+mod mail;
 mod push;
-mod strict_json;
-mod switch;
+mod run;
+mod secret;
+mod test;
 mod tree;
+mod versions;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -18,23 +32,37 @@ use std::process::ExitCode;
 use symphony::db::{Auditor, DbError, ExecutionRow, Operator, PushAnswer};
 use uuid::Uuid;
 
-use super::acts;
+pub(in crate::commands) use executions::who;
+
+use super::acts::{as_operator, in_options};
+use super::suggested_command::symphony;
+use crate::apps::manifest::SCHEMA as MANIFEST_SCHEMA;
+use crate::bounds::TREE_ROWS_MAX;
 use crate::cli::{App, Global};
 use crate::output::{self, Failure};
 
 pub(super) async fn run(global: &Global, what: &App) -> Result<ExitCode, Failure> {
     match what {
         App::Push(options) => push::run(global, options).await,
-        App::List => {
-            acts::as_operator(global, async |operator| list(global, &operator).await).await
-        }
+        App::Run(options) => run::run(global, options).await,
+        App::Test(options) => test::run(global, options).await,
+        App::List => as_operator(global, async |operator| list(global, &operator).await).await,
         App::Executions(options) => executions::list(global, options).await,
-        App::Logs { id } => executions::logs(global, *id).await,
+        App::Logs { id: Some(id), .. } => executions::logs(global, *id).await,
+        App::Logs { id: None, app, .. } => follow::run(global, app.as_deref()).await,
         App::Tree { id } => tree::run(global, *id).await,
-        App::Replay(options) => switch::replay(global, options).await,
-        App::Delete(options) => switch::delete(global, options).await,
-        App::Pause(options) => switch::switch(global, options, true).await,
-        App::Resume(options) => switch::switch(global, options, false).await,
+        App::Replay(options) => acts::replay(global, options).await,
+        App::Delete(options) => acts::delete(global, options).await,
+        App::Mail(what) => mail::run(global, what).await,
+        App::Rollback { name, to, act } => versions::rollback(global, name, *to, act).await,
+        App::Versions { name } => versions::list(global, name).await,
+        App::Kv(what) => kv::run(global, what).await,
+        App::Secret(what) => secret::run(global, what).await,
+        App::Dev(options) => dev::run(global, options).await,
+        App::Schema => {
+            output::print_verbatim(MANIFEST_SCHEMA)?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 
@@ -49,15 +77,16 @@ pub(super) async fn push(
 
 /// The tree an execution belongs to, drawn.
 pub(super) async fn tree(reader: &Auditor, root: Uuid) -> Result<String, Failure> {
-    Ok(tree::render(&tree::grow(reader.execution_tree(root).await?), None))
+    let tree = reader.execution_tree(root, TREE_ROWS_MAX).await?;
+    Ok(tree::render(&tree::grow(tree.executions), tree.left_out, None))
 }
 
 async fn list(global: &Global, operator: &Operator) -> Result<ExitCode, Failure> {
-    let apps = operator.reader().apps().await?;
+    let apps = operator.reader().apps(None, i64::MAX).await?;
     if global.json {
         output::json(&apps)?;
     } else if apps.is_empty() {
-        output::print("there is no app yet: symphony app push DIR\n")?;
+        output::print(&format!("there is no app yet: {}\n", symphony("app push DIR")))?;
     } else {
         output::print(&output::table(
             [
@@ -111,10 +140,16 @@ fn took(execution: &ExecutionRow) -> String {
 
 /// A refusal in the words of the command line.
 fn in_words(error: DbError) -> Failure {
-    acts::in_options(error).reworded(&[
+    in_options(error).reworded(&[
         ("p_app: ", ""),
         ("p_app must", "the app's name must"),
         ("p_id: ", ""),
+        ("p_filter: ", ""),
+        ("p_filter must", "the filter must"),
         ("p_manifest must", "it must"),
+        ("p_version: ", ""),
+        ("p_key", "the key"),
+        ("p_value", "the value"),
+        ("p_ttl_seconds", "--ttl"),
     ])
 }

@@ -3,9 +3,12 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
-use symphony::db::{AppPart, DbError, Operator, PushAnswer};
+use symphony::db::{ActCall, AppPart, DbError, Operator, PushAnswer};
 
-use super::super::acts::{actor_or_account, as_operator};
+use symphony::domain::Act;
+
+use super::super::acts::{Verb, actor_or_account, as_operator};
+use super::super::approval;
 use super::folder::{self, AppFolder};
 use super::in_words;
 use crate::cli::{AppPush, Global};
@@ -35,19 +38,82 @@ pub(super) async fn run(global: &Global, options: &AppPush) -> Result<ExitCode, 
     // A bad folder is refused before a server is started for it.
     let folder = folder::read(&options.folder, options.name.as_deref())?;
     as_operator(global, async |operator| {
-        let reader = operator.reader();
-        let before = reader.app_parts(&folder.name).await?;
-        let answer = push(&operator, &folder, &actor).await?;
-        let after = reader.app_parts(&folder.name).await?;
-        let pushed = Pushed { app: &folder.name, answer, changes: changes(&before, &after) };
-        if global.json {
-            output::json(&pushed)?;
-        } else {
-            output::print(&render(&pushed, &after))?;
+        match apply(&operator, &folder, &actor).await {
+            Ok(applied) => applied.tell(global, &folder.name)?,
+            Err(DbError::ApprovalMissing { .. }) => {
+                return ask(global, options, &operator, &folder, actor).await;
+            }
+            Err(error) => return Err(refused(error, &folder)),
         }
         Ok(ExitCode::SUCCESS)
     })
     .await
+}
+
+/// A push that was made, with what there was before and is now.
+pub(super) struct Applied {
+    answer: PushAnswer,
+    before: Vec<AppPart>,
+    after: Vec<AppPart>,
+}
+
+pub(super) async fn apply(
+    operator: &Operator,
+    folder: &AppFolder,
+    actor: &str,
+) -> Result<Applied, DbError> {
+    let reader = operator.reader();
+    let before = reader.app_parts(&folder.name).await?;
+    let answer = operator.push_app(&folder.name, &folder.manifest, actor).await?;
+    let after = reader.app_parts(&folder.name).await?;
+    Ok(Applied { answer, before, after })
+}
+
+impl Applied {
+    fn pushed<'a>(&'a self, app: &'a str) -> Pushed<'a> {
+        let changes = changes(&self.before, &self.after);
+        Pushed { app, answer: self.answer.clone(), changes }
+    }
+
+    fn tell(&self, global: &Global, app: &str) -> Result<(), Failure> {
+        let pushed = self.pushed(app);
+        if global.json {
+            return output::json(&pushed);
+        }
+        output::print(&render(&pushed, &self.after))
+    }
+
+    /// The same as one line among others.
+    pub(super) fn tell_line(&self, global: &Global, app: &str) -> Result<(), Failure> {
+        let pushed = self.pushed(app);
+        if global.json {
+            return output::json_line(&serde_json::json!(pushed));
+        }
+        output::print_verbatim(&render(&pushed, &self.after))
+    }
+}
+
+const PUSH: Verb = Verb { would: "push", done: "pushed" };
+
+/// Where pushes need approval, a second person is asked.
+async fn ask(
+    global: &Global,
+    options: &AppPush,
+    operator: &Operator,
+    folder: &AppFolder,
+    actor: String,
+) -> Result<ExitCode, Failure> {
+    let Some(reason) = options.reason.clone() else {
+        return Err(Failure::new(
+            "a second person must approve this push: add --reason, which tells them why",
+        )
+        .with_code("P7008"));
+    };
+    let act = Act { actor, reason, dry_run: false, despite_unknown: false };
+    let call = ActCall::push_app(&folder.name, &folder.manifest);
+    let request = approval::ask(operator, &call, &act).await;
+    let request = request.map_err(|error| refused(error, folder))?;
+    approval::tell_asked(global, &PUSH, &format!("app {}", folder.name), &[request])
 }
 
 pub(super) async fn push(
@@ -56,13 +122,13 @@ pub(super) async fn push(
     actor: &str,
 ) -> Result<PushAnswer, Failure> {
     operator
-        .push_app(&folder.name, &folder.manifest, actor, None)
+        .push_app(&folder.name, &folder.manifest, actor)
         .await
         .map_err(|error| refused(error, folder))
 }
 
 /// What the database says about a manifest names its fields: say of which file.
-fn refused(error: DbError, folder: &AppFolder) -> Failure {
+pub(super) fn refused(error: DbError, folder: &AppFolder) -> Failure {
     let code = error.code().to_owned();
     let failure = in_words(error);
     let told = failure.to_string();

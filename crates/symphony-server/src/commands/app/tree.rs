@@ -4,11 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use symphony::db::ExecutionRow;
+use symphony::db::{ExecutionRow, TREE_COUNTED_MAX};
 use uuid::Uuid;
 
 use super::super::acts::as_operator;
 use super::{duration_ms, execution, script_of, took};
+use crate::bounds::TREE_ROWS_MAX;
 use crate::cli::Global;
 use crate::output::{self, Failure};
 
@@ -20,6 +21,8 @@ pub(super) struct Node {
     script: Option<String>,
     state: String,
     error_code: Option<String>,
+    caused_by: Option<String>,
+    runs_as: Option<String>,
     duration_ms: Option<i64>,
     #[serde(skip)]
     line: String,
@@ -30,12 +33,17 @@ pub(super) async fn run(global: &Global, id: Uuid) -> Result<ExitCode, Failure> 
     as_operator(global, async |operator| {
         let reader = operator.reader();
         let named = execution(&reader, id).await?;
-        let roots = grow(reader.execution_tree(named.root_execution_id).await?);
+        let tree = reader.execution_tree(named.root_execution_id, TREE_ROWS_MAX).await?;
+        let (roots, left_out) = (grow(tree.executions), tree.left_out);
         if global.json {
             output::json(&roots)?;
+            // What is read by a program stays a list of trees.
+            if left_out > 0 {
+                output::note(&more(left_out));
+            }
         } else {
             let named = (named.id != named.root_execution_id).then_some(id);
-            output::print(&render(&roots, named))?;
+            output::print(&render(&roots, left_out, named))?;
         }
         Ok(ExitCode::SUCCESS)
     })
@@ -43,12 +51,23 @@ pub(super) async fn run(global: &Global, id: Uuid) -> Result<ExitCode, Failure> 
 }
 
 /// As people read it; one of it may be pointed at.
-pub(super) fn render(roots: &[Node], named: Option<Uuid>) -> String {
+pub(super) fn render(roots: &[Node], left_out: i64, named: Option<Uuid>) -> String {
     let mut text = String::new();
     for root in roots {
         draw(root, named, "", "", &mut text);
     }
+    if left_out > 0 {
+        text.push_str(&more(left_out));
+    }
     text
+}
+
+fn more(left_out: i64) -> String {
+    let so_many = match left_out {
+        TREE_COUNTED_MAX => format!("{TREE_COUNTED_MAX} or more"),
+        counted => counted.to_string(),
+    };
+    format!("  {so_many} executions of this tree, the latest, are left out\n")
 }
 
 /// From rows in the order they were written. What lost its parent stands beside the root.
@@ -80,6 +99,8 @@ fn nodes(
             script: row.script_name,
             state: row.state,
             error_code: row.error_code,
+            caused_by: row.caused_by,
+            runs_as: row.runs_as,
         })
         .collect()
 }
@@ -101,6 +122,11 @@ fn line(row: &ExecutionRow) -> String {
 fn draw(node: &Node, named: Option<Uuid>, branch: &str, below: &str, text: &mut String) {
     text.push_str(branch);
     text.push_str(&node.line);
+    // The same for the whole tree.
+    if let (true, Some(who)) = (branch.is_empty(), &node.caused_by) {
+        text.push_str("  caused by ");
+        text.push_str(&output::plain(who));
+    }
     if named == Some(node.id) {
         text.push_str("  ← this one");
     }

@@ -3,15 +3,15 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
-use symphony::db::{ClosedLetter, LetterLane, Operator};
+use symphony::db::{ActCall, ClosedLetter, LetterLane, Operator};
 use uuid::Uuid;
 
-use super::super::acts;
+use super::super::{acts, approval};
 use crate::cli::{DlqClose, Global};
 use crate::output::{self, Failure};
 
 #[derive(Serialize)]
-struct Told {
+struct Report {
     act: &'static str,
     dry_run: bool,
     letters: Vec<ClosedLetter>,
@@ -22,7 +22,7 @@ pub(super) async fn run(
     options: &DlqClose,
     operator: &Operator,
 ) -> Result<ExitCode, Failure> {
-    let act = acts::act_of(&options.act, options.approver.as_ref())?;
+    let act = acts::approved_act(&options.act)?;
     let mut chosen = Vec::new();
     for id in &options.ids {
         chosen.push(find(operator, id).await?);
@@ -33,6 +33,26 @@ pub(super) async fn run(
     for (lane, id) in &chosen {
         letters.push(operator.close_letter(*lane, *id, &dry_run).await.map_err(acts::in_options)?);
     }
+    let wished = options.act.request_approval;
+    let mut asks = false;
+    for lane in chosen.iter().map(|(lane, _)| lane_name(*lane)) {
+        asks = asks || wished || approval::is_required(&operator.reader(), lane).await?;
+    }
+    if !act.dry_run && asks {
+        let mut requests = Vec::new();
+        for lane in [LetterLane::Payments, LetterLane::Events, LetterLane::Triggers] {
+            let of_lane = chosen.iter().filter(|(its, _)| *its == lane);
+            let calls: Vec<_> =
+                of_lane.map(|(lane, id)| ActCall::close_letter(*lane, *id)).collect();
+            let asked = approval::ask_for_all(operator, &calls, &act).await;
+            requests.extend(asked.map_err(acts::in_options)?);
+        }
+        let target = match chosen.as_slice() {
+            [(_, id)] => id.to_string(),
+            many => format!("{} dead letters", many.len()),
+        };
+        return approval::tell_asked(global, &CLOSE, &target, &requests);
+    }
     if !act.dry_run {
         letters.clear();
         for (lane, id) in &chosen {
@@ -40,7 +60,7 @@ pub(super) async fn run(
         }
     }
     if global.json {
-        output::json(&Told { act: "close", dry_run: act.dry_run, letters })?;
+        output::json(&Report { act: "close", dry_run: act.dry_run, letters })?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut text = String::new();
@@ -54,10 +74,20 @@ pub(super) async fn run(
         ));
     }
     if act.dry_run {
-        text.push_str(acts::REPEAT);
+        text.push_str(if asks { approval::REPEAT_TO_ASK } else { acts::REPEAT });
     }
     output::print(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+const CLOSE: acts::Verb = acts::Verb { would: "close", done: "closed" };
+
+fn lane_name(lane: LetterLane) -> &'static str {
+    match lane {
+        LetterLane::Payments => "payments",
+        LetterLane::Events => "events",
+        LetterLane::Triggers => "triggers",
+    }
 }
 
 /// What an id names, whatever the lane.

@@ -3,7 +3,7 @@
 use chrono::Utc;
 use symphony::db::{FailedExecution, FoundEvent, LetterCount, WaitingItem};
 
-use super::super::hints::symphony;
+use super::super::suggested_command::symphony;
 use super::{Line, Page};
 use crate::output;
 
@@ -20,7 +20,7 @@ pub(super) fn next_command(item: &WaitingItem) -> String {
 pub(super) fn payments(page: &Page<WaitingItem>) -> String {
     let mut text = output::table(
         [
-            output::short("id"),
+            output::id("id"),
             output::short("instruction"),
             output::short("participant"),
             output::short("rail"),
@@ -48,15 +48,22 @@ pub(super) fn payments(page: &Page<WaitingItem>) -> String {
         &[
             (
                 any(|item| item.state == "PARKED" && (item.must_inquire || item.late_yes)),
-                "unknown: look, ask the rail, then: symphony resolve ID --as dispatched --reference REF | --as failed | --as retry; symphony inquire ID asks it",
+                format!(
+                    "unknown: look, ask the rail ({}), then: {}, or --as failed, or --as retry",
+                    symphony("inquire ID --reason WHY"),
+                    symphony("resolve ID --as dispatched --reference REF --reason WHY")
+                ),
             ),
             (
                 any(|item| item.blocks_its_lane),
-                "blocks its lane: redrive it, or let the lane go on: symphony skip --participant ID --rail NAME",
+                format!(
+                    "blocks its lane: redrive it, or let the lane go on: {}",
+                    symphony("skip --participant NAME --rail NAME --reason WHY")
+                ),
             ),
             (
                 any(|item| item.late_yes),
-                "late yes: a rail told a lost worker that it was executed; sending it again may pay twice",
+                "late yes: a rail told a lost worker that it was executed; sending it again may pay twice".to_owned(),
             ),
         ],
     );
@@ -68,7 +75,7 @@ pub(super) fn events(page: &Page<FoundEvent>) -> String {
     let now = Utc::now();
     let mut text = output::table(
         [
-            output::short("event"),
+            output::id("event"),
             output::short("type"),
             output::short("key"),
             output::states("state"),
@@ -95,11 +102,17 @@ pub(super) fn events(page: &Page<FoundEvent>) -> String {
         &[
             (
                 page.lines.iter().any(|line| line.item.blocks_its_key),
-                "blocks its key: redrive it, or let the key go on without it: symphony skip --event-id ID",
+                format!(
+                    "blocks its key: redrive it, or let the key go on without it: {}",
+                    symphony("skip --event-id ID --reason WHY")
+                ),
             ),
             (
                 page.lines.len() > 1,
-                "many of one cause: symphony redrive --error-code CODE --event-type 'TYPE.*' --reason WHY",
+                format!(
+                    "many of one cause: {}",
+                    symphony("redrive --error-code CODE --event-type TYPE --reason WHY")
+                ),
             ),
         ],
     );
@@ -111,7 +124,7 @@ pub(super) fn executions(page: &Page<FailedExecution>) -> String {
     let now = Utc::now();
     let mut text = output::table(
         [
-            output::short("execution"),
+            output::id("execution"),
             output::short("app"),
             output::short("script"),
             output::short("source"),
@@ -137,7 +150,10 @@ pub(super) fn executions(page: &Page<FailedExecution>) -> String {
         &mut text,
         &[(
             page.lines.len() > 1,
-            "many of one cause: symphony redrive --app NAME --error-code CODE --reason WHY",
+            format!(
+                "many of one cause: {}",
+                symphony("redrive --app NAME --error-code CODE --reason WHY")
+            ),
         )],
     );
     more(&mut text, page);
@@ -176,7 +192,7 @@ fn more<T>(text: &mut String, page: &Page<T>) {
     }
 }
 
-fn advise(text: &mut String, advice: &[(bool, &str)]) {
+fn advise(text: &mut String, advice: &[(bool, String)]) {
     for (applies, advice) in advice {
         if *applies {
             text.push_str("  ");

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use symphony::db::EventLife;
 use symphony::event::Event;
 
-use super::super::hints::symphony;
-use super::{Story, in_order, moment, told};
+use super::super::suggested_command::{symphony, symphony_of};
+use super::{Outcome, Timeline, enqueued, in_order, lines, moment, told};
 use crate::output::{plain, state};
 
 pub(super) fn render(life: &EventLife) -> String {
@@ -31,44 +31,18 @@ pub(super) fn render(life: &EventLife) -> String {
         let _infallible = write!(text, "\n  key {}", plain(&record.event_key));
     }
     let _infallible = writeln!(text, ", position {} in the log", record.log_position);
-    let mut story: Story = vec![(record.created_at, "ENQUEUED".to_owned())];
-    for attempt in &life.attempts {
-        let mut told = String::new();
-        if attempt.redrive_no > 0 {
-            let _infallible = write!(told, "redrive {}, ", attempt.redrive_no);
-        }
-        let _infallible = write!(told, "attempt {}: {:?}", attempt.attempt_no, attempt.state);
-        if attempt.outcome_unknown {
-            told.push_str(" (outcome unknown)");
-        }
-        for (name, value) in [
-            ("to", &attempt.destination),
-            ("reference", &attempt.bus_reference),
-            ("error", &attempt.error_code),
-        ] {
-            if let Some(value) = value {
-                let _infallible = write!(told, ", {name} {}", plain(value));
-            }
-        }
-        if let Some(message) = &attempt.error_message {
-            let _infallible = write!(told, " ({})", plain(message));
-        }
-        let _infallible = write!(told, ", by {}", plain(&attempt.worker_id));
-        story.push((attempt.completed_at, told));
-    }
-    story.extend(life.events.iter().map(|event| (event.created_at, told(event))));
-    text.push_str(&in_order(story));
+    text.push_str(&lines(&timeline(life)));
     match (record.state.as_str(), record.next_attempt, record.blocked_by) {
         ("PENDING", Some(at), _) => {
             let _infallible = writeln!(text, "  now: PENDING, due {}", moment(at));
         }
         ("PENDING", None, Some(head)) => {
-            let _infallible =
-                writeln!(text, "  now: waits behind {head}, which FAILED: see that one");
+            let show = symphony(&format!("show {head}"));
+            let _infallible = writeln!(text, "  now: waits behind {head}, which FAILED: {show}");
         }
         ("FAILED", _, Some(head)) if head == record.event_id => {
-            let redrive = symphony(&format!("redrive --event-id {head}"));
-            let skip = symphony(&format!("skip --event-id {head}"));
+            let redrive = symphony(&format!("redrive --event-id {head} --reason WHY"));
+            let skip = symphony(&format!("skip --event-id {head} --reason WHY"));
             let _infallible = writeln!(text, "  now: blocks its key: {redrive}, or {skip}");
         }
         _ => {}
@@ -85,13 +59,45 @@ pub(super) fn render(life: &EventLife) -> String {
         }
         let resume = symphony("resume events --reason WHY");
         say(waits.lane_paused, format!("the event lane is paused: {resume}"));
+        if let Some(topic) = &waits.topic_paused {
+            let resume = symphony_of("resume topic", topic, "--reason WHY");
+            let since = waits.paused_since.map(moment).unwrap_or_default();
+            let by = waits.paused_by.as_deref().map(plain).unwrap_or_default();
+            say(true, format!("topic {} is paused since {since} by {by}: {resume}", plain(topic)));
+        }
         say(waits.workers == 0, "no live worker serves events".to_owned());
         if let (Some(bus), Some(since)) = (&waits.bus, waits.open_since) {
+            let show = symphony_of("bus show", bus, "");
             let bus = plain(bus);
-            let show = symphony(&format!("bus show {bus}"));
             let since = moment(since);
             say(true, format!("bus {bus} is in trouble and left alone since {since}: {show}"));
         }
     }
     text
+}
+
+/// What happened to it, in order.
+pub(crate) fn timeline(life: &EventLife) -> Timeline {
+    let mut timeline: Timeline = vec![enqueued(life.record.created_at)];
+    for attempt in &life.attempts {
+        let outcome = Outcome {
+            attempt_no: attempt.attempt_no,
+            state: format!("{:?}", attempt.state),
+            unknown: attempt.outcome_unknown,
+            facts: &[
+                ("to", &attempt.destination),
+                ("reference", &attempt.bus_reference),
+                ("error", &attempt.error_code),
+            ],
+            message: attempt.error_message.as_deref(),
+            worker_id: &attempt.worker_id,
+        };
+        let mut told = outcome.tell(attempt.completed_at);
+        if attempt.redrive_no > 0 {
+            told.what.insert_str(0, &format!("redrive {}, ", attempt.redrive_no));
+        }
+        timeline.push(told);
+    }
+    timeline.extend(life.events.iter().map(told));
+    in_order(timeline)
 }

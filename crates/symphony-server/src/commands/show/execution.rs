@@ -6,20 +6,21 @@ use serde::Serialize;
 use symphony::db::{Auditor, DbError, EventRow, ExecutionAttemptRow, ExecutionRow, TriggerWaits};
 use uuid::Uuid;
 
-use super::super::hints::symphony;
-use super::{Story, in_order, moment, told};
+use super::super::app::who;
+use super::super::suggested_command::{symphony, symphony_of};
+use super::{Outcome, Timeline, enqueued, in_order, lines, moment, told};
 use crate::output::{plain, state};
 
 /// An execution with everything that happened to it.
 #[derive(Serialize)]
-pub(super) struct ExecutionLife {
-    execution: ExecutionRow,
+pub(crate) struct ExecutionLife {
+    pub(crate) execution: ExecutionRow,
     attempts: Vec<ExecutionAttemptRow>,
     events: Vec<EventRow>,
-    waits: Option<TriggerWaits>,
+    pub(crate) waits: Option<TriggerWaits>,
 }
 
-pub(super) async fn read(auditor: &Auditor, id: Uuid) -> Result<Option<ExecutionLife>, DbError> {
+pub(crate) async fn read(auditor: &Auditor, id: Uuid) -> Result<Option<ExecutionLife>, DbError> {
     let Some(execution) = auditor.execution(id).await? else { return Ok(None) };
     let attempts = auditor.execution_attempts(id).await?;
     let (events, waits) = auditor.execution_story(id).await?;
@@ -39,30 +40,19 @@ pub(super) fn render(life: &ExecutionLife) -> String {
     if let Some(parent) = execution.parent_execution_id {
         let _infallible = writeln!(text, "  fired by {parent}, depth {}", execution.trigger_depth);
     }
-    let mut story: Story = vec![(execution.created_at, "ENQUEUED".to_owned())];
-    for attempt in &life.attempts {
-        let mut told = format!("attempt {}: {}", attempt.attempt_no, attempt.state);
-        if let Some(code) = &attempt.error_code {
-            let _infallible = write!(told, ", error {}", plain(code));
-        }
-        if let Some(message) = &attempt.error_message {
-            let _infallible = write!(told, " ({})", plain(message));
-        }
-        let _infallible = write!(told, ", by {}", plain(&attempt.worker_id));
-        story.push((attempt.completed_at, told));
-    }
-    story.extend(life.events.iter().map(|event| (event.created_at, told(event))));
-    text.push_str(&in_order(story));
+    text.push_str(&who(execution));
+    text.push_str(&lines(&timeline(life)));
     if let Some(waits) = &life.waits {
         let held = waits.claimed_by.as_deref();
         let held = held.map(|worker| format!(", held by {}", plain(worker))).unwrap_or_default();
         let _infallible =
             writeln!(text, "  now: PENDING, due {}{held}", moment(waits.next_attempt_at));
         let app = plain(&execution.app_name);
-        let resume = symphony(&format!("app resume {app} --reason WHY"));
+        let resume = symphony("resume triggers --reason WHY");
+        let resume_app = symphony_of("resume app", &execution.app_name, "--reason WHY");
         for (applies, line) in [
-            (waits.lane_paused, "the trigger lane is paused".to_owned()),
-            (waits.app_paused, format!("app {app} is paused: {resume}")),
+            (waits.lane_paused, format!("the trigger lane is paused: {resume}")),
+            (waits.app_paused, format!("app {app} is paused: {resume_app}")),
             (waits.workers == 0, "no live worker serves triggers".to_owned()),
         ] {
             if applies {
@@ -76,4 +66,22 @@ pub(super) fn render(life: &ExecutionLife) -> String {
         symphony(&format!("app logs {}", execution.id))
     );
     text
+}
+
+/// What happened to it, in order.
+pub(crate) fn timeline(life: &ExecutionLife) -> Timeline {
+    let mut timeline: Timeline = vec![enqueued(life.execution.created_at)];
+    for attempt in &life.attempts {
+        let outcome = Outcome {
+            attempt_no: attempt.attempt_no,
+            state: attempt.state.clone(),
+            unknown: false,
+            facts: &[("error", &attempt.error_code)],
+            message: attempt.error_message.as_deref(),
+            worker_id: &attempt.worker_id,
+        };
+        timeline.push(outcome.tell(attempt.completed_at));
+    }
+    timeline.extend(life.events.iter().map(told));
+    in_order(timeline)
 }

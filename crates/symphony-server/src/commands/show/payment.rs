@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 use symphony::db::{AttemptRow, ItemLife, LiveItem, PaymentWaits};
 use symphony::money;
 
-use super::super::hints::symphony;
-use super::{Story, in_order, moment, told};
+use super::super::suggested_command::{option, symphony, symphony_of};
+use super::{Happened, Outcome, Timeline, enqueued, in_order, lines, moment, told};
 use crate::output::{plain, state};
 
 /// All of it.
@@ -36,10 +36,7 @@ pub(in super::super) fn render(life: &ItemLife) -> String {
     if let Some(successor) = life.redriven_as {
         let _infallible = writeln!(text, "  redriven as {successor}");
     }
-    let mut story: Story = vec![(asked.created_at, "ENQUEUED".to_owned())];
-    story.extend(life.attempts.iter().map(|attempt| (attempt.completed_at, outcome(attempt))));
-    story.extend(life.events.iter().map(|event| (event.created_at, told(event))));
-    text.push_str(&in_order(story));
+    text.push_str(&lines(&timeline(life)));
     if let Some(live) = &life.live {
         let _infallible = writeln!(
             text,
@@ -60,7 +57,7 @@ pub(in super::super) fn render(life: &ItemLife) -> String {
 }
 
 /// How much, and where to, as far as that may be shown.
-fn amount(payload: &RawValue) -> String {
+pub(crate) fn amount(payload: &RawValue) -> String {
     let to = money::masked_destination(payload);
     let to = to.map(|to| format!(" to {}", plain(&to))).unwrap_or_default();
     match money::read_amount(payload) {
@@ -69,33 +66,34 @@ fn amount(payload: &RawValue) -> String {
     }
 }
 
-fn outcome(attempt: &AttemptRow) -> String {
-    let mut told = format!("attempt {}: {:?}", attempt.attempt_no, attempt.state);
-    if attempt.outcome_unknown {
-        told.push_str(" (outcome unknown)");
-    }
-    for (name, value) in [
-        ("reference", &attempt.rail_reference),
-        ("rail code", &attempt.rail_code),
-        ("error", &attempt.error_code),
-    ] {
-        if let Some(value) = value {
-            let _infallible = write!(told, ", {name} {}", plain(value));
-        }
-    }
-    if let Some(message) = &attempt.error_message {
-        let _infallible = write!(told, " ({})", plain(message));
-    }
-    let _infallible = write!(told, ", by {}", plain(&attempt.worker_id));
-    told
+/// What happened to it, in order.
+pub(crate) fn timeline(life: &ItemLife) -> Timeline {
+    let mut timeline: Timeline = vec![enqueued(life.instruction.created_at)];
+    timeline.extend(life.attempts.iter().map(outcome));
+    timeline.extend(life.events.iter().map(told));
+    in_order(timeline)
+}
+
+fn outcome(attempt: &AttemptRow) -> Happened {
+    let outcome = Outcome {
+        attempt_no: attempt.attempt_no,
+        state: format!("{:?}", attempt.state),
+        unknown: attempt.outcome_unknown,
+        facts: &[
+            ("reference", &attempt.rail_reference),
+            ("rail code", &attempt.rail_code),
+            ("error", &attempt.error_code),
+        ],
+        message: attempt.error_message.as_deref(),
+        worker_id: &attempt.worker_id,
+    };
+    outcome.tell(attempt.completed_at)
 }
 
 /// What stands in its way, with what to type.
 pub(in super::super) fn waits_for(life: &ItemLife, pending: &LiveItem) -> Vec<String> {
     let Some(waits) = &life.waits else { return Vec::new() };
     let id = life.instruction.outbox_id;
-    let rail = plain(&life.instruction.rail_type);
-    let participant = plain(&life.instruction.participant_id);
     let mut lines = Vec::new();
     let mut say = |applies: bool, line: String| {
         if applies {
@@ -113,7 +111,7 @@ pub(in super::super) fn waits_for(life: &ItemLife, pending: &LiveItem) -> Vec<St
         );
         say(!pending.must_inquire, format!("waits for a person: {release}"));
     } else {
-        in_the_way(waits, &rail, &participant, &mut say);
+        in_the_way(life, waits, &mut say);
         let later = pending.state == "SCHEDULED" && pending.next_attempt_at > Utc::now();
         say(later, format!("waits for its next try, at {}", moment(pending.next_attempt_at)));
     }
@@ -121,16 +119,15 @@ pub(in super::super) fn waits_for(life: &ItemLife, pending: &LiveItem) -> Vec<St
     lines
 }
 
-fn in_the_way(
-    waits: &PaymentWaits,
-    rail: &str,
-    participant: &str,
-    say: &mut impl FnMut(bool, String),
-) {
+fn in_the_way(life: &ItemLife, waits: &PaymentWaits, say: &mut impl FnMut(bool, String)) {
+    let stored_rail = life.instruction.rail_type.as_str();
+    let stored_participant = life.instruction.participant_id.as_str();
+    let (rail, participant) = (plain(stored_rail), plain(stored_participant));
     if let Some(head) = waits.blocked_by {
         let redrive = symphony(&format!("redrive {head} --reason WHY"));
-        let skip =
-            symphony(&format!("skip --participant {participant} --rail {rail} --reason WHY"));
+        let of_lane =
+            [option("--participant", stored_participant), option("--rail", stored_rail)].join(" ");
+        let skip = symphony(&format!("skip {of_lane} --reason WHY"));
         say(
             true,
             format!("waits behind {head}, which FAILED and blocks its lane: {redrive} or {skip}"),
@@ -139,19 +136,15 @@ fn in_the_way(
         let show = symphony(&format!("show {head}"));
         say(true, format!("waits behind {head} of its FIFO lane: {show}"));
     }
-    let resume = |what: &str| symphony(&format!("resume {what} --reason WHY"));
-    say(waits.lane_paused, format!("the payment lane is paused: {}", resume("lane")));
-    say(waits.rail_paused, format!("rail {rail} is paused: {}", resume(&format!("rail {rail}"))));
-    say(
-        waits.participant_paused,
-        format!(
-            "participant {participant} is paused: {}",
-            resume(&format!("participant {participant}"))
-        ),
-    );
+    let resume = symphony("resume payments --reason WHY");
+    say(waits.lane_paused, format!("the payment lane is paused: {resume}"));
+    let resume = symphony_of("resume rail", stored_rail, "--reason WHY");
+    say(waits.rail_paused, format!("rail {rail} is paused: {resume}"));
+    let resume = symphony_of("resume participant", stored_participant, "--reason WHY");
+    say(waits.participant_paused, format!("participant {participant} is paused: {resume}"));
     say(waits.workers == 0, format!("no live worker serves rail {rail}: {}", symphony("rail")));
     if let Some(since) = waits.open_since {
-        let show = symphony(&format!("rail show {rail}"));
+        let show = symphony_of("rail show", stored_rail, "");
         say(
             true,
             format!("rail {rail} is in trouble and left alone since {}: {show}", moment(since)),

@@ -1,6 +1,6 @@
 //! The statement as text: CSV with a header that names the columns, in any order, beside any others.
 
-use super::judge::Entry;
+use super::compare::Entry;
 
 /// Its lines, in order. A file that cannot be read at all is refused whole; a line that cannot says so itself.
 pub(super) fn entries(text: &str) -> Result<Vec<Entry>, String> {

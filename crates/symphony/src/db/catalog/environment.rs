@@ -2,8 +2,8 @@
 
 use sqlx::PgConnection;
 
-use crate::db::DbError;
 use crate::db::privileges::{FUNCTIONS, RUNTIME_ROLES};
+use crate::db::{DbError, Schema};
 
 /// One thing found around the schema.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, sqlx::FromRow)]
@@ -44,7 +44,7 @@ const FINDINGS: &str = "
         SELECT DISTINCT p.setrole, p.setdatabase, 'search_path', p.value, 'names would not mean what they mean to us'
           FROM paths p
          WHERE p.schema_name = 'pg_catalog' AND p.n > 1
-            OR p.schema_name <> 'public' AND EXISTS (
+            OR p.schema_name NOT IN ('public', $3) AND EXISTS (
                    SELECT FROM pg_proc f JOIN pg_namespace n ON n.oid = f.pronamespace
                     WHERE n.nspname = p.schema_name AND f.proname = ANY ($2) AND f.proowner <> to_regrole('symphony_control'))
     )
@@ -65,12 +65,27 @@ const FINDINGS: &str = "
       FROM pg_event_trigger e JOIN pg_proc p ON p.oid = e.evtfoid JOIN pg_roles o ON o.oid = e.evtowner JOIN pg_roles f ON f.oid = p.proowner
      WHERE e.evtenabled <> 'D'
        AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_event_trigger'::regclass AND d.objid = e.oid AND d.deptype = 'e')
+    UNION ALL
+    -- In a schema of our own that is a grant like any other. The database's owner installs us, and is trusted as such.
+    SELECT true, format('schema %s: role %s may create in it, and so put an overload of one of our functions there that runs as the owner; '
+                        'revoke that, or install into a schema of its own', n.nspname, r.rolname)
+      FROM pg_namespace n JOIN pg_roles r ON has_schema_privilege(r.oid, n.oid, 'CREATE') AND NOT r.rolsuper AND r.oid >= 16384
+      JOIN pg_database d ON d.datname = current_database() AND NOT pg_has_role(r.oid, d.datdba, 'MEMBER')
+     WHERE n.nspname = $3 AND n.nspowner IS DISTINCT FROM to_regrole('symphony_control') AND r.rolname <> 'symphony_control'
      ORDER BY 1 DESC, 2";
 
 /// Everything found, the worst first. Needs no privilege.
-pub async fn findings(connection: &mut PgConnection) -> Result<Vec<Finding>, DbError> {
+pub async fn findings(
+    connection: &mut PgConnection,
+    schema: &Schema,
+) -> Result<Vec<Finding>, DbError> {
     let functions: Vec<_> = FUNCTIONS.iter().map(|(name, _)| *name).collect();
-    Ok(sqlx::query_as(FINDINGS).bind(RUNTIME_ROLES).bind(functions).fetch_all(connection).await?)
+    Ok(sqlx::query_as(FINDINGS)
+        .bind(RUNTIME_ROLES)
+        .bind(functions)
+        .bind(schema.name())
+        .fetch_all(connection)
+        .await?)
 }
 
 /// What fails, and what is only worth knowing.

@@ -13,15 +13,15 @@ use std::sync::LazyLock;
 use sha2::{Digest as _, Sha256};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
-use super::DbError;
+use super::{DbError, Schema};
 use crate::schema::{self, Section};
 
-const GOLDEN: &str = include_str!("../../../../../sql/schema.golden.txt");
+const GOLDEN: &str = include_str!("../../../sql/schema.golden.txt");
 const LIVE: &str = include_str!("live.sql");
 /// Stands between an object and its detail in the golden text.
 const SEPARATOR: &str = " :: ";
 /// PostgreSQL 18 has this function itself.
-const BEFORE_18: &str = "symphony_internal.uuidv7()";
+const BEFORE_18: &str = "uuidv7()";
 
 /// One fact about the schema.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
@@ -132,15 +132,20 @@ pub(super) fn is_sequence(name: &str) -> bool {
     is_declared_as(name, "sequence")
 }
 
-/// Whether a name is declared at all.
-pub(super) fn is_declared_relation(name: &str) -> bool {
-    is_declared_as(name, "")
+/// Whether a name is declared at all, in this schema.
+pub(super) fn is_declared_relation(name: &str, schema: &Schema) -> bool {
+    name.split_once('.').is_some_and(|(of, _)| of == schema.name()) && is_declared_as(name, "")
 }
 
+/// By the name within the schema, whichever that is.
 fn is_declared_as(name: &str, kind: &str) -> bool {
-    DECLARED
-        .get(&("relation".to_owned(), name.to_owned()))
-        .is_some_and(|detail| detail.starts_with(kind))
+    let relation = format!("{}.{}", Schema::default(), unqualified(name));
+    DECLARED.get(&("relation".to_owned(), relation)).is_some_and(|detail| detail.starts_with(kind))
+}
+
+/// A name without its schema.
+fn unqualified(name: &str) -> &str {
+    name.split_once('.').map_or(name, |(_, name)| name)
 }
 
 fn article(kind: &str) -> &str {
@@ -148,20 +153,24 @@ fn article(kind: &str) -> &str {
 }
 
 /// Every way in which the live schema differs from the declared one. Needs no privilege and changes nothing.
-pub async fn differences(connection: &mut PgConnection) -> Result<Vec<Difference>, DbError> {
+pub async fn differences(
+    connection: &mut PgConnection,
+    schema: &Schema,
+) -> Result<Vec<Difference>, DbError> {
     let mut transaction = connection.begin().await?;
     let version: i32 = sqlx::query_scalar("SELECT current_setting('server_version_num')::int")
         .fetch_one(&mut *transaction)
         .await?;
-    let declared = declared(version);
+    let declared = declared(schema, version);
     let names = Names::of(&declared);
     // Names of other schemas are printed with their schema, whatever the login's own search_path is.
     sqlx::raw_sql("SET LOCAL search_path = pg_catalog").execute(&mut *transaction).await?;
-    let live: Vec<Fact> = sqlx::query_as(LIVE)
+    let live: Vec<Fact> = sqlx::query_as(schema.sql(LIVE))
         .bind(&names.relations)
         .bind(&names.functions)
         .bind(&names.types)
         .bind(&names.roles)
+        .bind(schema.name())
         .fetch_all(&mut *transaction)
         .await?;
     transaction.rollback().await?;
@@ -199,17 +208,42 @@ fn compare(mut declared: Facts, live: Vec<Fact>) -> Vec<Difference> {
     let constraints: Vec<_> = said
         .iter()
         .filter(|d| d.kind == "constraint" && d.found.is_none())
-        .filter_map(|d| d.object.rsplit('.').next().map(|name| format!("public.{name}")))
+        .filter_map(|d| {
+            let (schema, rest) = d.object.split_once('.')?;
+            Some(format!("{schema}.{}", rest.rsplit('.').next()?))
+        })
         .collect();
     said.retain(|d| d.kind != "index" || d.found.is_some() || !constraints.contains(&d.object));
     said
 }
 
-/// What this build declares, for a server of this version.
-fn declared(server_version: i32) -> Facts {
+/// What this build declares in a schema, for a server of this version.
+fn declared(schema: &Schema, server_version: i32) -> Facts {
     let mut facts = DECLARED.clone();
     if server_version >= 180_000 {
-        facts.retain(|(_, object), _| !object.starts_with(BEFORE_18));
+        facts.retain(|(_, object), _| !unqualified(object).starts_with(BEFORE_18));
+    }
+    if *schema == Schema::default() {
+        return facts;
+    }
+    let mut facts: Facts = facts
+        .into_iter()
+        .map(|((kind, object), detail)| {
+            let detail = match body_in_file(&object).filter(|_| kind == "body") {
+                Some(body) => hash(&schema.text(&body)),
+                None => schema.text(&detail).into_owned(),
+            };
+            // A schema's own fact has its bare name.
+            let object = match kind.as_str() {
+                "schema" => schema.name().to_owned(),
+                _ => schema.text(&object).into_owned(),
+            };
+            ((kind, object), detail)
+        })
+        .collect();
+    if schema.is_shared() {
+        let of_schema = format!("schema {schema} to ");
+        facts.retain(|(kind, object), _| kind != "schema" && !object.starts_with(&of_schema));
     }
     facts
 }
@@ -246,7 +280,7 @@ static FILES: LazyLock<BTreeMap<&'static str, (&'static str, &'static str)>> =
                     .strip_prefix("CREATE OR REPLACE FUNCTION ")
                     .and_then(|rest| rest.split('(').next());
                 if let Some(name) = name {
-                    files.insert(name, (path, text));
+                    files.insert(unqualified(name), (path, text));
                 }
             }
         }
@@ -273,15 +307,16 @@ pub async fn live(connection: &mut PgConnection) -> Result<Vec<Fact>, DbError> {
         .bind(&nothing)
         .bind(&nothing)
         .bind(super::privileges::ROLES)
+        .bind(Schema::default().name())
         .fetch_all(&mut *transaction)
         .await?;
     transaction.rollback().await?;
     Ok(live)
 }
 
-/// The file that makes a function, as (path, text).
+/// The file that makes a function of whichever schema, as (path, text).
 pub(super) fn file_of(function: &str) -> Option<(&'static str, &'static str)> {
-    FILES.get(function.split('(').next()?).copied()
+    FILES.get(unqualified(function.split('(').next()?)).copied()
 }
 
 /// The text between the dollar quotes; `None` for a body that the server keeps parsed.
@@ -326,10 +361,13 @@ impl Names {
     }
 }
 
-/// Objects that bear our names and are not ours, as `table public.x, owned by y`.
-pub async fn foreign_objects(connection: &mut PgConnection) -> Result<Vec<String>, DbError> {
-    let names = Names::of(&declared(0));
-    Ok(sqlx::query_scalar(AssertSqlSafe(foreign_sql("$1", "$2", "$3")))
+/// Objects that bear our names and are not ours, as `table symphony.x, owned by y`.
+pub async fn foreign_objects(
+    connection: &mut PgConnection,
+    schema: &Schema,
+) -> Result<Vec<String>, DbError> {
+    let names = Names::of(&declared(schema, 0));
+    Ok(sqlx::query_scalar(AssertSqlSafe(foreign_sql(schema, "$1", "$2", "$3")))
         .bind(&names.relations)
         .bind(&names.functions)
         .bind(&names.types)
@@ -338,12 +376,17 @@ pub async fn foreign_objects(connection: &mut PgConnection) -> Result<Vec<String
 }
 
 /// The same question, for the printed script.
-pub(super) fn foreign_objects_literal() -> String {
-    let names = Names::of(&declared(0));
-    foreign_sql(&literal(&names.relations), &literal(&names.functions), &literal(&names.types))
+pub(super) fn foreign_objects_literal(schema: &Schema) -> String {
+    let names = Names::of(&declared(schema, 0));
+    foreign_sql(
+        schema,
+        &literal(&names.relations),
+        &literal(&names.functions),
+        &literal(&names.types),
+    )
 }
 
-fn foreign_sql(relations: &str, functions: &str, types: &str) -> String {
+fn foreign_sql(schema: &Schema, relations: &str, functions: &str, types: &str) -> String {
     format!(
         "SELECT f.said FROM (
              SELECT n.nspname || '.' || c.relname AS name, c.relowner AS owner,
@@ -359,7 +402,7 @@ fn foreign_sql(relations: &str, functions: &str, types: &str) -> String {
                FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
               WHERE n.nspname || '.' || t.typname = ANY ({types}::text[])
              UNION ALL
-             SELECT nspname, nspowner, 'schema' FROM pg_catalog.pg_namespace WHERE nspname = 'symphony_internal') o
+             SELECT nspname, nspowner, 'schema' FROM pg_catalog.pg_namespace WHERE nspname = '{schema}' AND nspname <> 'public') o
           CROSS JOIN LATERAL (SELECT pg_catalog.format('%s %s, owned by %s', o.kind, o.name, o.owner::pg_catalog.regrole) AS said) f
           WHERE o.owner IS DISTINCT FROM pg_catalog.to_regrole('symphony_control') ORDER BY 1"
     )
@@ -370,8 +413,8 @@ fn literal(names: &[String]) -> String {
 }
 
 /// A query that answers one line per difference that matters, for the printed script.
-pub(super) fn differences_literal() -> String {
-    let facts = declared(0);
+pub(super) fn differences_literal(schema: &Schema) -> String {
+    let facts = declared(schema, 0);
     let names = Names::of(&facts);
     let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
     let rows: Vec<_> = facts
@@ -380,15 +423,17 @@ pub(super) fn differences_literal() -> String {
             format!("({}, {}, {})", quoted(kind), quoted(object), quoted(detail))
         })
         .collect();
-    let live = LIVE
+    let live = schema
+        .text(LIVE)
         .replace("($1)", &format!("({}::text[])", literal(&names.relations)))
         .replace("($2)", &format!("({}::text[])", literal(&names.functions)))
         .replace("($3)", &format!("({}::text[])", literal(&names.types)))
-        .replace("($4)", &format!("({}::text[])", literal(&names.roles)));
+        .replace("($4)", &format!("({}::text[])", literal(&names.roles)))
+        .replace("$5", &format!("'{schema}'"));
     format!(
         "SELECT pg_catalog.format('%s %s', kind, object) FROM (\n{live}) live\n  FULL JOIN (VALUES\n{}) declared(kind, object, detail)\n  \
          USING (kind, object)\n WHERE live.detail IS DISTINCT FROM declared.detail\n   \
-         AND NOT (object LIKE 'symphony_internal.uuidv7()%' AND pg_catalog.current_setting('server_version_num')::int >= 180000)\n   \
+         AND NOT (object LIKE '{schema}.uuidv7()%' AND pg_catalog.current_setting('server_version_num')::int >= 180000)\n   \
          AND NOT (kind = 'index' AND declared.detail IS NULL AND live.detail NOT LIKE 'CREATE UNIQUE%')",
         rows.join(",\n")
     )

@@ -50,7 +50,7 @@ DROP TYPE IF EXISTS public.outbox_status RESTRICT;";
 
 pub(super) async fn replace(
     connection: &mut PgConnection,
-    options: Options,
+    options: &Options,
 ) -> Result<(), MigrateError> {
     let found: Vec<Found> = sqlx::query_as(FOUND).fetch_all(&mut *connection).await?;
     if found.is_empty() {

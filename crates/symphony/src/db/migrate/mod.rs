@@ -7,6 +7,7 @@
 //! migrating login becomes a member of the owner role for the length of the transaction, and no longer.
 
 mod blockers;
+mod error;
 mod legacy;
 mod repair;
 mod scripts;
@@ -18,24 +19,25 @@ use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 use uuid::Uuid;
 
 use super::catalog::{self, Difference, environment};
-use super::{DbError, connect, inspect, privileges};
+use super::{DbError, Schema, connect, inspect, privileges};
 use crate::schema::{self, SCHEMA_VERSION, Section};
 use blockers::Watcher;
+pub use error::MigrateError;
 pub use scripts::print;
 use scripts::{BECOME_OWNER, DROP_EVERYTHING, LEAVE_OWNER, LOCK_STAMP, LOOK_AS_OWNER};
 
 /// Another database of the cluster may be creating the same roles: how often to start over.
 const TRIES: u32 = 20;
 const TRY_PAUSE: Duration = Duration::from_millis(100);
-/// How many things one message names.
-const NAMED_MAX: usize = 30;
 
 /// What the caller allows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
+    /// The schema everything is installed in.
+    pub schema: Schema,
     /// Drop an older installation's table, type and view, if nothing unfinished is in them.
     pub replace_legacy: bool,
-    /// Drop everything Symphony owns in this database first, ledger included.
+    /// Drop everything Symphony owns in this schema first, ledger included.
     pub fresh: bool,
     /// How long to wait for a lock: whoever waits for a table makes everybody behind it wait too.
     pub lock_timeout: Duration,
@@ -43,7 +45,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { replace_legacy: false, fresh: false, lock_timeout: Duration::from_secs(10) }
+        Self {
+            schema: Schema::default(),
+            replace_legacy: false,
+            fresh: false,
+            lock_timeout: Duration::from_secs(10),
+        }
     }
 }
 
@@ -76,171 +83,23 @@ pub struct Report {
     pub notes: Vec<String>,
 }
 
-/// Why a migration did not happen, or not wholly. Nothing was changed, unless it says so.
-#[derive(Debug, thiserror::Error)]
-pub enum MigrateError {
-    /// Nothing there.
-    #[error("Symphony's schema is not installed in this database: run `symphony migrate`")]
-    NotInstalled,
-    /// Other functions.
-    #[error(
-        "this database has functions, views or privileges of another version than this build: run `symphony migrate`"
-    )]
-    CodeDiffers,
-    /// From the future.
-    #[error(
-        "this database has schema version {installed}, newer than this build's {SCHEMA_VERSION}: use a newer symphony"
-    )]
-    Newer {
-        /// Its version.
-        installed: i32,
-    },
-    /// Other tables.
-    #[error(
-        "this database has other tables than this build (until 1.0 they change in place): keep the older symphony, or recreate everything, ledger included, with `symphony migrate --fresh --yes` ({})",
-        named(.differences)
-    )]
-    TablesDiffer {
-        /// In what.
-        differences: Vec<String>,
-    },
-    /// Not as declared.
-    #[error(
-        "the schema is not as declared: {}; `symphony doctor` says what is wrong, `symphony migrate` restores what it can",
-        named(.differences)
-    )]
-    ChangedByHand {
-        /// In what.
-        differences: Vec<String>,
-    },
-    /// What a migration cannot prove or may not touch.
-    #[error(
-        "the schema was not stamped, because {} left that migrate does not touch: {}{}",
-        things(.remaining),
-        named(.remaining),
-        restored(.repaired)
-    )]
-    Refused {
-        /// What is left.
-        remaining: Vec<String>,
-        /// What was restored, and stays so.
-        repaired: Vec<String>,
-    },
-    /// Somebody else's objects under our names.
-    #[error(
-        "other objects bear Symphony's names, and are neither adopted nor dropped: {}; rename or remove them first",
-        named(.objects)
-    )]
-    Foreign {
-        /// Each with its owner.
-        objects: Vec<String>,
-    },
-    /// Somebody else's objects stand on ours.
-    #[error(
-        "other objects stand on what would have to be dropped: {message}; drop or change them first"
-    )]
-    Dependents {
-        /// What the database said.
-        message: String,
-    },
-    /// An older installation.
-    #[error(
-        "an older installation is here ({found}): `symphony migrate --replace-legacy --yes` drops it, if it holds no unfinished rows"
-    )]
-    Legacy {
-        /// What was found.
-        found: String,
-    },
-    /// An older installation with work in it.
-    #[error(
-        "the older table payment_outbox still holds {rows} unfinished rows: finish or remove them first"
-    )]
-    LegacyUnfinished {
-        /// How many.
-        rows: i64,
-    },
-    /// Somebody holds a lock.
-    #[error(
-        "waited {seconds} s for a lock, in vain: blocked by {by}; nothing was changed, try again when it has ended"
-    )]
-    Blocked {
-        /// How long.
-        seconds: u64,
-        /// By whom.
-        by: String,
-    },
-    /// The login may not.
-    #[error(
-        "the login lacks the rights to migrate: {message}; it needs CREATEROLE and must own the database, or be a superuser"
-    )]
-    Privilege {
-        /// What the database said.
-        message: String,
-    },
-    /// Anything else.
-    #[error(transparent)]
-    Db(#[from] DbError),
-}
-
-impl MigrateError {
-    /// The stable code whose page explains more, where there is one.
-    pub fn code(&self) -> Option<&str> {
-        match self {
-            Self::NotInstalled
-            | Self::CodeDiffers
-            | Self::TablesDiffer { .. }
-            | Self::Newer { .. } => Some("SYM01"),
-            Self::ChangedByHand { .. }
-            | Self::Refused { .. }
-            | Self::Foreign { .. }
-            | Self::Dependents { .. } => Some("SYM06"),
-            Self::Privilege { .. } => Some("42501"),
-            Self::Db(error) => Some(error.code()),
-            Self::Legacy { .. } | Self::LegacyUnfinished { .. } | Self::Blocked { .. } => None,
-        }
-    }
-}
-
-fn named(all: &[String]) -> String {
-    let mut text = all.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join("; ");
-    if all.len() > NAMED_MAX {
-        text.push_str(&format!("; and {} more", all.len() - NAMED_MAX));
-    }
-    text.replace('\n', " ")
-}
-
-fn things(all: &[String]) -> String {
-    if all.len() == 1 { "one thing is".to_owned() } else { format!("{} things are", all.len()) }
-}
-
-fn restored(repaired: &[String]) -> String {
-    if repaired.is_empty() {
-        String::new()
-    } else {
-        format!("; restored meanwhile: {}", named(repaired))
-    }
-}
-
-impl From<sqlx::Error> for MigrateError {
-    fn from(error: sqlx::Error) -> Self {
-        if let sqlx::Error::Database(inner) = &error
-            && inner.code().as_deref() == Some("2BP01")
-        {
-            return Self::Dependents { message: repair::words(&error) };
-        }
-        match DbError::from(error) {
-            DbError::MissingPrivilege { message } => Self::Privilege { message },
-            other => Self::Db(other),
-        }
-    }
-}
-
 /// Bring the database to this build's schema.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use symphony::db::migrate::{Options, migrate};
+///
+/// let admin = "postgres://admin@localhost/shop".parse()?;
+/// let report = migrate(&admin, Options::default()).await?;
+/// println!("was {:?}", report.before);
+/// # Ok(())
+/// # }
+/// ```
 pub async fn migrate(server: &PgConnectOptions, options: Options) -> Result<Report, MigrateError> {
     let mut tries = 0;
     loop {
         tries += 1;
-        match try_migrate(server, options).await {
+        match try_migrate(server, &options).await {
             Err(MigrateError::Db(error)) if tries < TRIES && is_race(&error) => {
                 tokio::time::sleep(TRY_PAUSE).await;
             }
@@ -262,7 +121,7 @@ fn is_race(error: &DbError) -> bool {
     }
 }
 
-async fn try_migrate(server: &PgConnectOptions, options: Options) -> Result<Report, MigrateError> {
+async fn try_migrate(server: &PgConnectOptions, options: &Options) -> Result<Report, MigrateError> {
     let mut connection = connect(server).await?;
     // The simple protocol: behind a pooler no statement may have a name.
     let pid: i32 =
@@ -285,8 +144,9 @@ async fn try_migrate(server: &PgConnectOptions, options: Options) -> Result<Repo
 
 async fn in_transaction(
     connection: &mut PgConnection,
-    options: Options,
+    options: &Options,
 ) -> Result<Report, MigrateError> {
+    let schema = &options.schema;
     let mut transaction = connection.begin().await?;
     // Not the login's own: a name must mean what it means to us, whatever was set for the login or the database.
     run(
@@ -298,12 +158,14 @@ async fn in_transaction(
     )
     .await?;
     legacy::replace(&mut transaction, options).await?;
-    let foreign = catalog::foreign_objects(&mut transaction).await?;
+    refuse_earlier_build(&mut transaction).await?;
+    let foreign = catalog::foreign_objects(&mut transaction, schema).await?;
     if !foreign.is_empty() {
         return Err(MigrateError::Foreign { objects: foreign });
     }
     // Looked at before anything is created: such a trigger would run as the owner.
-    let (failing, mut notes) = environment::split(environment::findings(&mut transaction).await?);
+    let (failing, mut notes) =
+        environment::split(environment::findings(&mut transaction, schema).await?);
     if let Some(hostile) = failing.iter().find(|finding| finding.starts_with("event trigger")) {
         return Err(MigrateError::Refused {
             remaining: vec![hostile.clone()],
@@ -311,13 +173,13 @@ async fn in_transaction(
         });
     }
     run(&mut transaction, &schema::script(Section::Roles)).await?;
-    run(&mut transaction, BECOME_OWNER).await?;
-    run(&mut transaction, LOCK_STAMP).await?;
+    run(&mut transaction, &schema.text(BECOME_OWNER)).await?;
+    run(&mut transaction, &schema.text(LOCK_STAMP)).await?;
 
-    let (before, differences) = state_of(&mut transaction).await?;
+    let (before, differences) = state_of(&mut transaction, schema).await?;
     match before {
         State::Newer => {
-            let installed = stamp(&mut transaction).await?.map_or(0, |stamp| stamp.0);
+            let installed = stamp(&mut transaction, schema).await?.map_or(0, |stamp| stamp.0);
             return Err(MigrateError::Newer { installed });
         }
         State::TablesDiffer if !options.fresh => {
@@ -327,25 +189,25 @@ async fn in_transaction(
     }
     let mut kept = None;
     if options.fresh {
-        kept = installation_id(&mut transaction).await?;
-        run(&mut transaction, DROP_EVERYTHING).await?;
-        run(&mut transaction, BECOME_OWNER).await?;
+        kept = installation_id(&mut transaction, schema).await?;
+        run(&mut transaction, &schema.text(DROP_EVERYTHING)).await?;
+        run(&mut transaction, &schema.text(BECOME_OWNER)).await?;
     }
     let fresh = options.fresh || before == State::NotInstalled;
     if fresh {
-        install(&mut transaction).await?;
+        install(&mut transaction, schema).await?;
     }
     if let Some(id) = kept {
-        let keep = format!("UPDATE public.symphony_installation SET installation_id = '{id}'");
+        let keep = format!("UPDATE {schema}.symphony_installation SET installation_id = '{id}'");
         run(&mut transaction, &keep).await?;
     }
-    let outcome = repair::repair(&mut transaction, &differences).await?;
+    let outcome = repair::repair(&mut transaction, schema, &differences).await?;
     notes.extend(outcome.notes);
     let mut remaining = outcome.remaining;
     remaining.extend(failing);
-    for difference in inspect::privilege_differences(&mut transaction).await? {
+    for difference in inspect::privilege_differences(&mut transaction, schema).await? {
         // Granted for the length of this transaction.
-        if difference.role == privileges::OWNER && difference.object == "schema public" {
+        if difference.role == privileges::OWNER && difference.object.starts_with("schema ") {
             continue;
         }
         if difference.is_reading_by_others() {
@@ -356,8 +218,8 @@ async fn in_transaction(
     }
     let repaired = if fresh { Vec::new() } else { outcome.repaired };
     if remaining.is_empty() {
-        run(&mut transaction, &scripts::stamp()).await?;
-        run(&mut transaction, LEAVE_OWNER).await?;
+        run(&mut transaction, &scripts::stamp(schema)).await?;
+        run(&mut transaction, &schema.text(LEAVE_OWNER)).await?;
         // A pooler may lend this session to others next: no name stays behind.
         transaction.clear_cached_statements().await?;
         transaction.commit().await?;
@@ -365,7 +227,7 @@ async fn in_transaction(
     }
     // What was restored of this very version stays; half an update does not.
     if before == State::ChangedByHand {
-        run(&mut transaction, LEAVE_OWNER).await?;
+        run(&mut transaction, &schema.text(LEAVE_OWNER)).await?;
         // A pooler may lend this session to others next: no name stays behind.
         transaction.clear_cached_statements().await?;
         transaction.commit().await?;
@@ -375,12 +237,23 @@ async fn in_transaction(
     Err(MigrateError::Refused { remaining, repaired: Vec::new() })
 }
 
-async fn install(connection: &mut PgConnection) -> Result<(), MigrateError> {
+/// Payments that wait in an earlier build's tables would be worked by nobody, and nobody would know.
+async fn refuse_earlier_build(connection: &mut PgConnection) -> Result<(), MigrateError> {
+    let found: bool = sqlx::query_scalar(
+        "SELECT EXISTS (SELECT FROM pg_namespace \
+          WHERE nspname = 'symphony_internal' AND nspowner = to_regrole('symphony_control'))",
+    )
+    .fetch_one(connection)
+    .await?;
+    if found { Err(MigrateError::EarlierBuild) } else { Ok(()) }
+}
+
+async fn install(connection: &mut PgConnection, schema: &Schema) -> Result<(), MigrateError> {
     for script in [
-        scripts::tables_anew(),
-        schema::script(Section::Functions),
-        schema::script(Section::Triggers),
-        schema::script(Section::Views),
+        scripts::tables_anew(schema),
+        scripts::section(Section::Functions, schema),
+        scripts::section(Section::Triggers, schema),
+        scripts::section(Section::Views, schema),
     ] {
         run(connection, &script).await?;
     }
@@ -388,21 +261,28 @@ async fn install(connection: &mut PgConnection) -> Result<(), MigrateError> {
 }
 
 /// Kept when everything else is made anew: rails know payments by keys that are derived from it.
-async fn installation_id(connection: &mut PgConnection) -> Result<Option<Uuid>, MigrateError> {
-    let there: bool =
-        sqlx::query_scalar("SELECT to_regclass('public.symphony_installation') IS NOT NULL")
-            .fetch_one(&mut *connection)
-            .await?;
+async fn installation_id(
+    connection: &mut PgConnection,
+    schema: &Schema,
+) -> Result<Option<Uuid>, MigrateError> {
+    let there: bool = sqlx::query_scalar(
+        schema.sql("SELECT to_regclass('symphony.symphony_installation') IS NOT NULL"),
+    )
+    .fetch_one(&mut *connection)
+    .await?;
     if !there {
         return Ok(None);
     }
-    let sql = "SELECT installation_id FROM public.symphony_installation";
+    let sql = schema.sql("SELECT installation_id FROM symphony.symphony_installation");
     Ok(sqlx::query_scalar(sql).fetch_optional(connection).await?)
 }
 
 /// What is not as declared and matters.
-async fn left(connection: &mut PgConnection) -> Result<Vec<Difference>, MigrateError> {
-    let mut all = catalog::differences(connection).await?;
+async fn left(
+    connection: &mut PgConnection,
+    schema: &Schema,
+) -> Result<Vec<Difference>, MigrateError> {
+    let mut all = catalog::differences(connection, schema).await?;
     all.retain(|difference| !difference.is_harmless());
     Ok(all)
 }
@@ -415,12 +295,13 @@ fn said(differences: &[Difference]) -> Vec<String> {
 /// the stamp, or may become the owner.
 pub async fn check(
     connection: &mut PgConnection,
+    schema: &Schema,
 ) -> Result<(State, Vec<Difference>), MigrateError> {
     let mut transaction = connection.begin().await?;
-    become_reader(&mut transaction).await?;
+    become_reader(&mut transaction, schema).await?;
     let login: String =
         sqlx::query_scalar("SELECT session_user::text").fetch_one(&mut *transaction).await?;
-    let state = state_of(&mut transaction).await.map_err(|error| match error {
+    let state = state_of(&mut transaction, schema).await.map_err(|error| match error {
         MigrateError::Privilege { .. } => DbError::MissingRole { login, roles: LOOKERS }.into(),
         other => other,
     });
@@ -432,14 +313,17 @@ pub async fn check(
 const LOOKERS: &[&str] = &["symphony_auditor", "symphony_operator", "symphony_approver"];
 
 /// Refuse a schema this build does not know, by its stamp alone: one cheap read for every command.
-pub async fn require_known(connection: &mut PgConnection) -> Result<(), MigrateError> {
+pub async fn require_known(
+    connection: &mut PgConnection,
+    schema: &Schema,
+) -> Result<(), MigrateError> {
     let mut transaction = connection.begin().await?;
-    let known = match become_reader(&mut transaction).await {
-        Ok(()) => match stamp(&mut transaction).await {
+    let known = match become_reader(&mut transaction, schema).await {
+        Ok(()) => match stamp(&mut transaction, schema).await {
             // No right to read the stamp: the functions themselves refuse what the login may not do.
             Err(MigrateError::Privilege { .. }) => Ok(()),
             Err(error) => Err(error),
-            Ok(None) => Err(MigrateError::NotInstalled),
+            Ok(None) => Err(MigrateError::NotInstalled { schema: schema.clone() }),
             Ok(Some((version, _, _))) if version > SCHEMA_VERSION => {
                 Err(MigrateError::Newer { installed: version })
             }
@@ -459,9 +343,12 @@ pub async fn require_known(connection: &mut PgConnection) -> Result<(), MigrateE
 }
 
 /// Refuse a schema that is not exactly this build's, by its stamp and by the live catalog: for whoever sends.
-pub async fn require_declared(connection: &mut PgConnection) -> Result<(), MigrateError> {
-    require_known(connection).await?;
-    let differences = left(connection).await?;
+pub async fn require_declared(
+    connection: &mut PgConnection,
+    schema: &Schema,
+) -> Result<(), MigrateError> {
+    require_known(connection, schema).await?;
+    let differences = left(connection, schema).await?;
     if differences.is_empty() {
         return Ok(());
     }
@@ -470,20 +357,27 @@ pub async fn require_declared(connection: &mut PgConnection) -> Result<(), Migra
 
 /// Take on a role that may read everything an auditor may: the login itself, a role it has, or the owner. In a
 /// transaction that is rolled back.
-pub async fn become_reader(connection: &mut PgConnection) -> Result<(), MigrateError> {
-    let role: Option<String> = sqlx::query_scalar(
+pub async fn become_reader(
+    connection: &mut PgConnection,
+    schema: &Schema,
+) -> Result<(), MigrateError> {
+    let role: Option<String> = sqlx::query_scalar(schema.sql(
         "SELECT r.role FROM unnest(ARRAY[current_user::text, 'symphony_auditor'] || $1::text[]) WITH ORDINALITY r(role, n) \
           WHERE EXISTS (SELECT FROM pg_catalog.pg_roles p WHERE p.rolname = r.role AND pg_catalog.pg_has_role(p.oid, 'MEMBER')) \
-            AND has_table_privilege(r.role, pg_catalog.to_regclass('public.symphony_schema'), 'SELECT') \
+            AND EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+                         WHERE n.nspname = 'symphony'::text AND c.relname = 'symphony_schema' \
+                           AND has_schema_privilege(r.role, n.oid, 'USAGE') AND has_table_privilege(r.role, c.oid, 'SELECT')) \
           ORDER BY n LIMIT 1",
-    )
+    ))
     .bind(privileges::RUNTIME_ROLES)
     .fetch_optional(&mut *connection)
     .await?;
-    let owner: Option<bool> = sqlx::query_scalar(
+    let owner: Option<bool> = sqlx::query_scalar(schema.sql(
         "SELECT pg_has_role(to_regrole('symphony_control')::oid, 'USAGE') OR (SELECT rolcreaterole FROM pg_roles WHERE rolname = current_user) \
-           FROM pg_class WHERE oid = to_regclass('public.symphony_schema')",
-    )
+           FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+          WHERE n.nspname = 'symphony'::text AND c.relname = 'symphony_schema' \
+            AND has_schema_privilege(c.relowner, n.oid, 'USAGE')",
+    ))
     .fetch_optional(&mut *connection)
     .await?
     .flatten();
@@ -520,35 +414,45 @@ async fn run(connection: &mut PgConnection, script: &str) -> Result<(), MigrateE
 /// (version, tables hash, code hash), if there is a stamp.
 async fn stamp(
     connection: &mut PgConnection,
+    schema: &Schema,
 ) -> Result<Option<(i32, String, String)>, MigrateError> {
-    let exists: bool =
-        sqlx::query_scalar("SELECT to_regclass('public.symphony_schema') IS NOT NULL")
-            .fetch_one(&mut *connection)
-            .await?;
+    let exists: bool = sqlx::query_scalar(
+        // Not by to_regclass, which refuses whoever has no right on the schema.
+        "SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+          WHERE n.nspname = $1 AND c.relname = 'symphony_schema')",
+    )
+    .bind(schema.name())
+    .fetch_one(&mut *connection)
+    .await?;
     if !exists {
         return Ok(None);
     }
     // By name of the column, so that another version's stamp is read too.
-    Ok(sqlx::query_as(
+    Ok(sqlx::query_as(schema.sql(
         "SELECT coalesce((to_jsonb(s)->>'schema_version')::int, 0), coalesce(to_jsonb(s)->>'tables_hash', ''), \
-                coalesce(to_jsonb(s)->>'code_hash', '') FROM public.symphony_schema s",
-    )
+                coalesce(to_jsonb(s)->>'code_hash', '') FROM symphony.symphony_schema s",
+    ))
     .fetch_optional(connection)
     .await?)
 }
 
-async fn state_of(connection: &mut PgConnection) -> Result<(State, Vec<Difference>), MigrateError> {
+async fn state_of(
+    connection: &mut PgConnection,
+    schema: &Schema,
+) -> Result<(State, Vec<Difference>), MigrateError> {
     let installed: bool = sqlx::query_scalar(
-        "SELECT EXISTS (SELECT FROM pg_class WHERE relowner = to_regrole('symphony_control') AND relkind = 'r')",
+        "SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+          WHERE n.nspname = $1 AND c.relowner = to_regrole('symphony_control') AND c.relkind = 'r')",
     )
+    .bind(schema.name())
     .fetch_one(&mut *connection)
     .await?;
     if !installed {
         return Ok((State::NotInstalled, Vec::new()));
     }
-    let differences = catalog::differences(connection).await?;
+    let differences = catalog::differences(connection, schema).await?;
     let tables_differ = differences.iter().any(Difference::is_of_tables);
-    let state = match stamp(connection).await? {
+    let state = match stamp(connection, schema).await? {
         Some((version, _, _)) if version > SCHEMA_VERSION => State::Newer,
         // The catalog decides, not the stamp: a forged stamp must not lead anybody to --fresh.
         Some((version, tables, _))

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 
 use sqlx::{Acquire as _, AssertSqlSafe, PgConnection};
 
+use super::scripts::section;
 use super::{MigrateError, left, run};
+use crate::db::Schema;
 use crate::db::catalog::{self, Difference};
 use crate::db::privileges::{ROLES, RUNTIME_ROLES};
 use crate::schema::{self, Section};
@@ -17,7 +19,7 @@ const ROUNDS: usize = 3;
 
 /// What became of the differences.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
+pub(super) struct RepairReport {
     pub(super) repaired: Vec<String>,
     pub(super) remaining: Vec<String>,
     pub(super) notes: Vec<String>,
@@ -25,21 +27,22 @@ pub(super) struct Outcome {
 
 pub(super) async fn repair(
     connection: &mut PgConnection,
+    schema: &Schema,
     before: &[Difference],
-) -> Result<Outcome, MigrateError> {
-    let grants = grants_of_others(connection).await?;
+) -> Result<RepairReport, MigrateError> {
+    let grants = grants_of_others(connection, schema).await?;
     // Why a repair was refused, by what it was for.
     let mut refusals = BTreeMap::new();
-    let privileges = schema::script(Section::Privileges);
+    let privileges = section(Section::Privileges, schema);
     // Whatever was granted by hand is taken back, even where nothing else differs; refused only where something is missing.
     let _refusal = attempt(connection, &Repair::owner(privileges.clone())).await?;
-    let mut remaining = left(connection).await?;
+    let mut remaining = left(connection, schema).await?;
     for _ in 0..ROUNDS {
         if remaining.is_empty() {
             break;
         }
         for difference in in_order(&remaining) {
-            for statement in statements(difference) {
+            for statement in statements(difference, schema) {
                 match attempt(connection, &statement).await? {
                     Ok(()) => break,
                     Err(why) => {
@@ -49,12 +52,12 @@ pub(super) async fn repair(
             }
         }
         if remaining.iter().any(|d| d.relation().is_some_and(catalog::is_view)) {
-            replace_views(connection, &remaining, &mut refusals).await?;
+            replace_views(connection, schema, &remaining, &mut refusals).await?;
         }
         if let Err(why) = attempt(connection, &Repair::owner(privileges.clone())).await? {
             refusals.insert("privileges".to_owned(), why);
         }
-        let now = left(connection).await?;
+        let now = left(connection, schema).await?;
         let stuck = now == remaining;
         remaining = now;
         if stuck {
@@ -69,7 +72,7 @@ pub(super) async fn repair(
         Some(why) => format!("{d}: {why}"),
         None => d.to_string(),
     };
-    Ok(Outcome {
+    Ok(RepairReport {
         repaired: before
             .iter()
             .filter(|d| !d.is_harmless() && !remaining.iter().any(|r| r.is_same_thing(d)))
@@ -106,7 +109,7 @@ impl Repair {
 }
 
 /// What may restore one thing, the gentlest first. Empty: nothing may.
-fn statements(difference: &Difference) -> Vec<Repair> {
+fn statements(difference: &Difference, schema: &Schema) -> Vec<Repair> {
     let Difference { kind, object, declared, found } = difference;
     let relation = difference.relation().unwrap_or_default();
     let name = object.rsplit('.').next().unwrap_or_default();
@@ -127,25 +130,25 @@ fn statements(difference: &Difference) -> Vec<Repair> {
         ("trigger", Some(declared), _) => {
             trigger(relation, name, declared).map_or_else(Vec::new, one)
         }
-        ("disabled", None, Some(_)) => vec![Repair::login(enable_all(relation))],
+        ("disabled", None, Some(_)) => vec![Repair::login(enable_all(relation, schema))],
         ("column", Some(declared), Some(found)) if !catalog::is_view(relation) => {
             column(relation, name, declared, found).map_or_else(Vec::new, one)
         }
         ("relation", Some(declared), Some(found)) => {
             table(object, declared, found).map_or_else(Vec::new, one)
         }
-        ("relation", Some(_), None) if object == "public.symphony_schema" => {
+        ("relation", Some(_), None) if name == "symphony_schema" => {
             one(schema::files(Section::Tables)
                 .filter(|(path, _)| path.ends_with("schema_stamp.sql"))
-                .map(|(_, text)| text)
+                .map(|(_, text)| schema.text(text))
                 .collect())
         }
         ("relation", None, Some(found)) if found.starts_with("view, owner symphony_control") => {
             one(format!("DROP VIEW {object} RESTRICT"))
         }
         ("sequence", Some(declared), Some(_)) => one(format!("ALTER SEQUENCE {object} {declared}")),
-        ("inheritance", None, Some(_)) => no_inherit(object).map_or_else(Vec::new, one),
-        ("function" | "body", Some(_), found) => function(object, found.is_some()),
+        ("inheritance", None, Some(_)) => no_inherit(object, schema).map_or_else(Vec::new, one),
+        ("function" | "body", Some(_), found) => function(object, found.is_some(), schema),
         ("function", None, Some(found)) if found.contains(", owner symphony_control") => {
             one(format!("DROP FUNCTION {object} RESTRICT"))
         }
@@ -174,12 +177,10 @@ fn trigger(relation: &str, name: &str, declared: &str) -> Option<String> {
 }
 
 /// Every trigger of a table fires, and those that always must, always.
-fn enable_all(relation: &str) -> String {
+fn enable_all(relation: &str, schema: &Schema) -> String {
     let start = format!("ALTER TABLE {relation} ");
-    let always: String = schema::files(Section::Triggers)
-        .flat_map(|(_, text)| text.lines())
-        .filter(|line| line.starts_with(&start))
-        .collect();
+    let triggers = section(Section::Triggers, schema);
+    let always: String = triggers.lines().filter(|line| line.starts_with(&start)).collect();
     format!("ALTER TABLE {relation} ENABLE TRIGGER ALL; {always}")
 }
 
@@ -226,15 +227,17 @@ fn table(relation: &str, declared: &str, found: &str) -> Option<String> {
 }
 
 /// Where ours was made a child; a child of ours is somebody else's table.
-fn no_inherit(object: &str) -> Option<String> {
+fn no_inherit(object: &str, schema: &Schema) -> Option<String> {
     let (child, parent) = object.split_once(" of ")?;
-    catalog::is_declared_relation(child).then(|| format!("ALTER TABLE {child} NO INHERIT {parent}"))
+    catalog::is_declared_relation(child, schema)
+        .then(|| format!("ALTER TABLE {child} NO INHERIT {parent}"))
 }
 
 /// In place; only where that is refused, dropped and made anew, and then only if nobody stands on it.
-fn function(object: &str, exists: bool) -> Vec<Repair> {
+fn function(object: &str, exists: bool, schema: &Schema) -> Vec<Repair> {
     let Some((_, text)) = catalog::file_of(object) else { return Vec::new() };
-    let mut repairs = vec![Repair::owner(text.to_owned())];
+    let text = schema.text(text);
+    let mut repairs = vec![Repair::owner(text.clone().into_owned())];
     if exists {
         repairs.push(Repair::owner(format!("DROP FUNCTION {object} RESTRICT;\n{text}")));
     }
@@ -245,9 +248,7 @@ fn function(object: &str, exists: bool) -> Vec<Repair> {
 fn grant(object: &str, declared: &str) -> Option<String> {
     let (object, to) = object.rsplit_once(" to ")?;
     let on = match object {
-        schema if schema.starts_with("schema ") => {
-            schema.to_uppercase().replace("SYMPHONY_INTERNAL", "symphony_internal")
-        }
+        schema if schema.starts_with("schema ") => schema.replacen("schema ", "SCHEMA ", 1),
         function if function.contains('(') => format!("FUNCTION {function}"),
         sequence if catalog::is_sequence(sequence) => format!("SEQUENCE {sequence}"),
         relation => relation.to_owned(),
@@ -255,7 +256,7 @@ fn grant(object: &str, declared: &str) -> Option<String> {
     Some(format!("GRANT {} ON {on} TO {to}", declared.replace(' ', ", ")))
 }
 
-/// What our own roles or everybody got on the inner schema.
+/// What our own roles or everybody got on the schema.
 fn revoke(object: &str) -> Option<String> {
     let (schema, to) = object.strip_prefix("schema ")?.rsplit_once(" to ")?;
     (to == "PUBLIC" || RUNTIME_ROLES.contains(&to))
@@ -275,10 +276,11 @@ fn role(name: &str, found: &str) -> String {
 /// All views as their current text; those that cannot become it in place are made anew.
 async fn replace_views(
     connection: &mut PgConnection,
+    schema: &Schema,
     remaining: &[Difference],
     refusals: &mut BTreeMap<String, String>,
 ) -> Result<(), MigrateError> {
-    let script = schema::script(Section::Views);
+    let script = section(Section::Views, schema);
     let Err(_) = attempt(connection, &Repair::owner(script.clone())).await? else {
         return Ok(());
     };
@@ -343,19 +345,24 @@ pub(super) fn words(error: &sqlx::Error) -> String {
 }
 
 /// GRANT statements for what others were granted on functions and views, which may have to be made anew.
-async fn grants_of_others(connection: &mut PgConnection) -> Result<Vec<String>, MigrateError> {
+async fn grants_of_others(
+    connection: &mut PgConnection,
+    schema: &Schema,
+) -> Result<Vec<String>, MigrateError> {
     Ok(sqlx::query_scalar(
         "SELECT format('GRANT %s ON %s TO %s%s', a.privilege_type, o.name, a.grantee::regrole, \
                        CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' END) \
            FROM (SELECT 'TABLE ' || c.oid::regclass AS name, c.relacl AS acl FROM pg_class c \
                   WHERE c.relowner = 'symphony_control'::regrole AND c.relkind = 'v' \
+                    AND c.relnamespace = to_regnamespace($2::text) \
                  UNION ALL \
                  SELECT format('FUNCTION %s.%I', p.pronamespace::regnamespace, p.proname), p.proacl FROM pg_proc p \
-                  WHERE p.proowner = 'symphony_control'::regrole) o \
+                  WHERE p.proowner = 'symphony_control'::regrole AND p.pronamespace = to_regnamespace($2::text)) o \
           CROSS JOIN LATERAL aclexplode(o.acl) a \
           WHERE a.grantee <> 0 AND a.grantee::regrole::text <> ALL ($1)",
     )
     .bind(ROLES)
+    .bind(schema.name())
     .fetch_all(connection)
     .await?)
 }

@@ -1,12 +1,12 @@
-//! Stop sending to a rail that is in trouble.
+//! Stop sending to a destination that is in trouble.
 
 use std::time::{Duration, Instant};
 
 use super::later;
 
-/// So many troubles in a row stop the flow too, however few calls there are, …
+/// This many troubles in a row also stop the flow of a destination with few calls, …
 const LASTING_TROUBLES: u32 = 3;
-/// … once the first of them is this long ago: a quiet rail would otherwise be tried by the items' own growing pauses only.
+/// … once the first of them is this long ago. Otherwise only the items' own growing pauses would slow the tries.
 const LASTING: Duration = Duration::from_secs(3);
 
 /// When a [`Breaker`] stops the flow, and for how long.
@@ -35,7 +35,7 @@ impl Default for BreakerSettings {
 pub enum Allowance {
     /// As much as there is.
     Free,
-    /// One item, to see how the rail is. Taken with this answer.
+    /// One item, to see how the destination is. Taken with this answer.
     Probe,
     /// Nothing.
     Nothing {
@@ -62,7 +62,7 @@ pub enum BreakerState {
     Closed,
     /// Nothing is sent.
     Open,
-    /// One item is out, to see how the rail is.
+    /// One item is out, to see how the destination is.
     HalfOpen,
 }
 
@@ -86,7 +86,7 @@ pub enum Change {
     Closed,
 }
 
-/// Stops sending to a rail that is in trouble, and finds out by single probes when it is well again.
+/// Stops sending to a destination in trouble, and finds out by single probes when it is well again.
 #[derive(Debug, Clone)]
 pub struct Breaker {
     settings: BreakerSettings,
@@ -134,10 +134,10 @@ impl Breaker {
         }
     }
 
-    /// A call of the rail ended; `trouble` says that the rail itself was the problem, not the payment.
+    /// A call ended; `trouble` says that the destination itself was the problem, not the item.
     ///
     /// While resting, answers to what was sent before change nothing: the probe decides. While probing, any
-    /// answer counts as the probe's, because it tells of the rail at the same moment.
+    /// answer counts as the probe's, because it tells of the destination at the same moment.
     pub fn report(&mut self, now: Instant, trouble: bool) -> Option<Change> {
         let before = self.state();
         let open_for = self.settings.open_for;
@@ -170,7 +170,7 @@ impl Breaker {
         }
     }
 
-    /// Let everything flow, whatever was reported so far: a person says that the rail is well.
+    /// Let everything flow, whatever was reported so far: a person asks for it.
     pub fn reset(&mut self) -> Option<Change> {
         let closed = self.state() == BreakerState::Closed;
         self.phase = FLOWING;
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_troubles_over_some_seconds_stop_the_flow_of_a_quiet_rail_too() {
+    fn a_few_troubles_over_some_seconds_stop_the_flow_of_a_quiet_destination_too() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut breaker = Breaker::new(BreakerSettings::default());

@@ -1,117 +1,27 @@
-//! One rail, bus or runner of scripts as a process sees it: its breaker, and what is counted of its calls.
+//! One destination as a process sees it: how many calls at once, its breaker, its rate, and what is counted of its calls.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use super::breaker::Change;
-use super::{Allowance, Breaker, BreakerSettings, BreakerState};
-use crate::engine::metrics::{Counter, Histogram};
+use super::{
+    Allowance, Answered, Breaker, BreakerSettings, BreakerState, DestinationKind, Pace, Rate,
+    TroubleKind,
+};
+use crate::metrics::{Counter, Histogram};
 
-/// What a destination is called in logs and metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum DestinationKind {
-    /// Moves money.
-    Rail,
-    /// Carries events.
-    Bus,
-    /// Runs scripts.
-    Executor,
-}
-
-impl DestinationKind {
-    /// In one word.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Rail => "rail",
-            Self::Bus => "bus",
-            Self::Executor => "executor",
-        }
-    }
-}
-
-/// Why a destination itself was in trouble, in few words: a label of a metric, so there are no others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TroubleKind {
-    /// No connection, and nothing was sent.
-    Unreachable,
-    /// No answer in time.
-    Timeout,
-    /// The connection was lost after sending.
-    ConnectionLost,
-    /// An answer nobody can read.
-    BadResponse,
-    /// It says that it is busy, or that it fails.
-    Busy,
-    /// Anything else.
-    Other,
-}
-
-impl TroubleKind {
-    /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::Unreachable,
-        Self::Timeout,
-        Self::ConnectionLost,
-        Self::BadResponse,
-        Self::Busy,
-        Self::Other,
-    ];
-
-    /// As metrics have it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Unreachable => "unreachable",
-            Self::Timeout => "timeout",
-            Self::ConnectionLost => "connection_lost",
-            Self::BadResponse => "bad_response",
-            Self::Busy => "busy",
-            Self::Other => "other",
-        }
-    }
-
-    /// What an error code stands for.
-    pub fn of(error_code: &str) -> Self {
-        match error_code {
-            "DNS_FAILED" | "CONNECT_FAILED" | "CONNECT_TIMEOUT" | "TLS_FAILED" | "NOT_SENT"
-            | "ADDRESS_REFUSED" | "UNREACHABLE" | "UNSENT" => Self::Unreachable,
-            "TIMEOUT" | "INQUIRY_TIMEOUT" => Self::Timeout,
-            "CONNECTION_LOST" => Self::ConnectionLost,
-            "BAD_RESPONSE" | "UNCLEAR_CODE" | "BAD_ANSWER" | "NO_ANSWER" => Self::BadResponse,
-            "RAIL_RETRYABLE" | "THROTTLED" | "BUS_ERROR" => Self::Busy,
-            _ => Self::Other,
-        }
-    }
-}
-
-/// How a call was answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Answered {
-    /// Taken.
-    Accepted,
-    /// Refused for good.
-    Refused,
-    /// Surely not taken; again later.
-    Retryable,
-    /// Nobody knows.
-    Unknown,
-}
-
-impl Answered {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Accepted, Self::Refused, Self::Retryable, Self::Unknown];
-
-    /// As metrics have it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Accepted => "accepted",
-            Self::Refused => "refused",
-            Self::Retryable => "retryable",
-            Self::Unknown => "unknown",
-        }
-    }
+/// What a destination takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DestinationLimits {
+    /// At most this many calls at once.
+    pub concurrency_max: usize,
+    /// Calls per second, and how many at once after a pause. `None`: no limit.
+    pub rate: Option<Rate>,
+    /// When to leave it alone.
+    pub breaker: BreakerSettings,
 }
 
 /// A destination, shared by whoever calls it, counts it and reports it.
@@ -119,7 +29,12 @@ impl Answered {
 pub struct Destination {
     kind: DestinationKind,
     name: String,
-    rate_per_second: Option<u32>,
+    limits: DestinationLimits,
+    calls: Semaphore,
+    /// Calls it shares with others, besides its own.
+    common: Option<Arc<Semaphore>>,
+    /// `None`: no rate limit.
+    pace: Option<Arc<Pace>>,
     breaker: Mutex<Breaker>,
     trouble: Mutex<Trouble>,
     /// It was left alone and is well again; what waits only for it has not been brought forward yet.
@@ -140,6 +55,22 @@ struct Trouble {
     in_a_row: u32,
     last: Option<(String, Instant)>,
     open_since: Option<Instant>,
+}
+
+/// One of the calls a destination takes at once, until it is dropped.
+#[derive(Debug)]
+pub struct CallPermit<'a>(#[expect(dead_code, reason = "held, not read")] SemaphorePermit<'a>);
+
+/// Why no call may be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotNow {
+    /// It is in trouble and left alone.
+    Resting {
+        /// Until then.
+        until: Instant,
+    },
+    /// The worker stops.
+    Closed,
 }
 
 /// A destination at one moment, for whoever asks.
@@ -163,17 +94,15 @@ pub struct DestinationState {
 
 impl Destination {
     /// A destination that everything flows to.
-    pub fn new(
-        kind: DestinationKind,
-        name: &str,
-        rate_per_second: Option<u32>,
-        breaker: BreakerSettings,
-    ) -> Self {
+    pub fn new(kind: DestinationKind, name: &str, limits: DestinationLimits) -> Self {
         Self {
             kind,
             name: name.to_owned(),
-            rate_per_second,
-            breaker: Mutex::new(Breaker::new(breaker)),
+            limits,
+            calls: Semaphore::new(limits.concurrency_max.max(1)),
+            common: None,
+            pace: limits.rate.map(|rate| Arc::new(Pace::new(rate))),
+            breaker: Mutex::new(Breaker::new(limits.breaker)),
             trouble: Mutex::default(),
             recovered: AtomicBool::new(false),
             changed: Notify::new(),
@@ -185,7 +114,17 @@ impl Destination {
         }
     }
 
-    /// Rail, bus or executor.
+    /// The same, with calls besides its own `concurrency_max` that it shares with others.
+    pub fn sharing(
+        kind: DestinationKind,
+        name: &str,
+        limits: DestinationLimits,
+        common: Arc<Semaphore>,
+    ) -> Self {
+        Self { common: Some(common), ..Self::new(kind, name, limits) }
+    }
+
+    /// What it is.
     pub fn kind(&self) -> DestinationKind {
         self.kind
     }
@@ -197,7 +136,70 @@ impl Destination {
 
     /// The limit it keeps, calls per second.
     pub fn rate_per_second(&self) -> Option<u32> {
-        self.rate_per_second
+        self.limits.rate.map(|rate| rate.per_second)
+    }
+
+    /// At most so many calls at once, what it shares with others not counted.
+    pub fn concurrency_max(&self) -> usize {
+        self.limits.concurrency_max
+    }
+
+    /// The turns at it, where its rate is limited.
+    pub(crate) fn pace(&self) -> Option<&Arc<Pace>> {
+        self.pace.as_ref()
+    }
+
+    /// Wait until one more call may be made. For whoever has asked its breaker already, before claiming.
+    pub(crate) async fn slot(&self) -> Result<CallPermit<'_>, NotNow> {
+        let permit = match &self.common {
+            None => self.calls.acquire().await,
+            Some(common) => tokio::select! {
+                biased;
+                own = self.calls.acquire() => own,
+                shared = common.acquire() => shared,
+            },
+        };
+        permit.map(CallPermit).map_err(|_| NotNow::Closed)
+    }
+
+    /// Until when it is left alone. Asks without taking a probe.
+    pub(crate) fn resting_until(&self) -> Option<Instant> {
+        let breaker = self.breaker();
+        if breaker.state() == BreakerState::Closed {
+            return None;
+        }
+        breaker.next_probe().filter(|at| *at > Instant::now())
+    }
+
+    /// No more calls: everybody who waits for one is refused.
+    pub(crate) fn close(&self) {
+        self.calls.close();
+    }
+
+    /// Wait until one more call may be made, then ask its breaker. Hold the permit while the call lasts, and say with
+    /// [`ended`](Self::ended) how it was answered.
+    pub async fn begin_call(&self) -> Result<CallPermit<'_>, NotNow> {
+        let permit = self.slot().await?;
+        match self.allowance() {
+            Allowance::Free | Allowance::Probe => Ok(permit),
+            Allowance::Nothing { until } => Err(NotNow::Resting { until }),
+        }
+    }
+
+    /// A call ended after so long; it may have carried several items. An answer names its trouble only where the
+    /// destination itself was the problem.
+    pub fn ended<'a>(
+        &self,
+        took: Duration,
+        answers: impl IntoIterator<Item = (Answered, Option<&'a str>)>,
+    ) {
+        self.latency.observe(took);
+        let mut in_trouble = false;
+        for (answered, trouble) in answers {
+            self.answered(answered, trouble);
+            in_trouble |= trouble.is_some();
+        }
+        self.report(in_trouble);
     }
 
     /// Where its breaker stands.
@@ -225,7 +227,7 @@ impl Destination {
         self.breaker().probe_unused(Instant::now());
     }
 
-    /// Its rest is over: whoever comes next may find out how it is.
+    /// Its pause is over: the next call may be the probe.
     pub fn may_be_probed(&self) -> bool {
         let breaker = self.breaker();
         breaker.state() == BreakerState::Open
@@ -254,7 +256,7 @@ impl Destination {
         self.tell(change, "answers again");
     }
 
-    /// A person says that it is well.
+    /// A person asks for it to be used again.
     pub fn reset(&self) {
         let change = self.breaker().reset();
         self.trouble().in_a_row = 0;
@@ -299,7 +301,7 @@ impl Destination {
                 .last
                 .as_ref()
                 .map(|(code, at)| (code.clone(), now.saturating_duration_since(*at))),
-            rate_per_second: self.rate_per_second,
+            rate_per_second: self.rate_per_second(),
         }
     }
 

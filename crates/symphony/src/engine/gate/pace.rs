@@ -10,18 +10,18 @@ use tokio::sync::Notify;
 
 use super::{Rate, RateLimit, RateScope};
 
-/// A turn nobody came for is not taken later than this: together such turns would be a burst.
+/// A turn that was not used expires after this long: several used at once would be a burst.
 const STALE_AFTER: Duration = Duration::from_millis(20);
 /// Turns asked for at once; the database gives no more.
 const TURNS_MAX: usize = 1_000;
-/// A timer is as late as this by itself.
-const LATE_BY_NATURE: Duration = Duration::from_millis(2);
+/// How late a timer usually is.
+const TIMER_LATENESS: Duration = Duration::from_millis(2);
 
 /// The turns of this process.
 #[derive(Debug)]
 struct Own {
     limit: RateLimit,
-    /// By how much turns were late in all, and those after them were moved.
+    /// The sum of all delays of late turns; the turns after them were moved by as much.
     postponed: Duration,
 }
 
@@ -93,7 +93,7 @@ impl Pace {
         Ok(())
     }
 
-    /// A machine too busy to wake one in time makes the others wait as much longer: late calls in a bunch are a burst.
+    /// If a busy machine wakes a turn late, later turns move by as much: late calls close together would be a burst.
     async fn own_turn(&self) {
         let (reserved, postponed) = {
             let mut own = self.own();
@@ -106,7 +106,7 @@ impl Pace {
             at = super::later(reserved, own.postponed.saturating_sub(postponed));
             let now = Instant::now();
             if at <= now {
-                let late = now.duration_since(at).saturating_sub(LATE_BY_NATURE);
+                let late = now.duration_since(at).saturating_sub(TIMER_LATENESS);
                 own.postponed = own.postponed.saturating_add(late);
                 own.limit.postpone(late);
                 return;
@@ -132,7 +132,7 @@ impl Pace {
         }
         let wanted = self.waiting.load(Ordering::Acquire).clamp(1, TURNS_MAX);
         let waits = permits(self.rate, u32::try_from(wanted).unwrap_or(1)).await?;
-        // Counted from now, after the database has answered: late by the way here, and never early.
+        // Counted from the database's answer on, so a turn may be late by the network's delay, and never early.
         let now = Instant::now();
         given.extend(waits.into_iter().map(|wait| super::later(now, wait)));
         Ok(given.pop_front().unwrap_or(now))

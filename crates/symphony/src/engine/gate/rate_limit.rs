@@ -1,10 +1,10 @@
-//! Send to a rail no faster than it takes.
+//! Send to a destination no faster than it takes.
 
 use std::time::{Duration, Instant};
 
 use super::later;
 
-/// How many calls a rail takes, inquiries included.
+/// How many calls a destination takes, inquiries included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     /// In the long run; 0 counts as 1.

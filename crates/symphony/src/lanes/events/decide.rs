@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::bus::{Publication, Trouble};
+use super::bus::{Cause, Publication, Trouble};
 use super::routes::OnFailed;
 use crate::db::EventState;
-use crate::engine::gate::Answered;
+use crate::engine::Answered;
 
 /// When to try again, and how often.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(super) struct Tries {
 
 /// What becomes of one event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct Decision {
     pub(super) state: EventState,
     pub(super) retry_delay_seconds: Option<i32>,
     pub(super) bus_reference: Option<String>,
@@ -59,9 +59,9 @@ pub(super) struct Verdict {
 
 impl Retry {
     /// What an answer means for an event that was tried before.
-    pub(super) fn judge(&self, answer: Publication, tries: Tries, on_failed: OnFailed) -> Verdict {
+    pub(super) fn judge(&self, answer: Publication, tries: Tries, on_failed: OnFailed) -> Decision {
         match answer {
-            Publication::Accepted { reference } => Verdict {
+            Publication::Accepted { reference } => Decision {
                 state: EventState::Dispatched,
                 retry_delay_seconds: None,
                 bus_reference: Some(reference),
@@ -71,16 +71,23 @@ impl Retry {
                 hasten_after_seconds: None,
             },
             Publication::Refused(trouble) => failed(trouble, on_failed),
-            // The bus is away and surely did not take it: that says nothing of the event.
-            Publication::Again { trouble, unknown: false, bus_unwell: true, retry_after } => {
-                if u32::try_from(tries.seconds).unwrap_or(0) >= self.give_up_after_seconds {
-                    let message =
-                        format!("the bus was away: {}: {}", trouble.code, trouble.message);
-                    return failed(Trouble::new("GIVEN_UP", message), on_failed);
-                }
+            // The destination is away and surely did not take it: that says nothing of the event.
+            Publication::Again { trouble, unknown: false, cause: Cause::Destination, .. }
+                if u32::try_from(tries.seconds).unwrap_or(0) >= self.give_up_after_seconds =>
+            {
+                let message = format!("the bus was away: {}: {}", trouble.code, trouble.message);
+                failed(Trouble::new("GIVEN_UP", message), on_failed)
+            }
+            // An operator can mend it: it waits for that, however long.
+            Publication::Again {
+                trouble,
+                unknown: false,
+                cause: Cause::Destination | Cause::Setup,
+                retry_after,
+            } => {
                 let own = self.delay_seconds(tries.outcomes, None).min(AWAY_PAUSE_SECONDS_MAX);
                 let asked = i32::try_from(asked_seconds(retry_after)).unwrap_or(i32::MAX);
-                Verdict {
+                Decision {
                     state: EventState::Retryable { unknown: false },
                     retry_delay_seconds: Some(own.max(asked)),
                     bus_reference: None,
@@ -96,7 +103,7 @@ impl Retry {
                 let message = format!("no more retries: {}: {}", trouble.code, trouble.message);
                 failed(Trouble::new("RETRY_CEILING", message), on_failed)
             }
-            Publication::Again { trouble, unknown, retry_after, .. } => Verdict {
+            Publication::Again { trouble, unknown, retry_after, .. } => Decision {
                 state: EventState::Retryable { unknown },
                 retry_delay_seconds: Some(self.delay_seconds(tries.counted, retry_after)),
                 bus_reference: None,
@@ -124,16 +131,16 @@ pub(super) fn counted(answer: &Publication) -> (Answered, Option<&str>) {
     match answer {
         Publication::Accepted { .. } => (Answered::Accepted, None),
         Publication::Refused(_) => (Answered::Refused, None),
-        Publication::Again { trouble, unknown, bus_unwell, .. } => {
+        Publication::Again { trouble, unknown, cause, .. } => {
             let answered = if *unknown { Answered::Unknown } else { Answered::Retryable };
-            (answered, bus_unwell.then_some(trouble.code.as_str()))
+            (answered, (*cause != Cause::Message).then_some(trouble.code.as_str()))
         }
     }
 }
 
-pub(super) fn failed(trouble: Trouble, on_failed: OnFailed) -> Verdict {
+pub(super) fn failed(trouble: Trouble, on_failed: OnFailed) -> Decision {
     let key_continues = on_failed == OnFailed::Continue;
-    Verdict {
+    Decision {
         state: EventState::Failed { key_continues },
         retry_delay_seconds: None,
         bus_reference: None,
@@ -158,7 +165,7 @@ mod tests {
         Publication::Again {
             trouble: Trouble::new("TIMEOUT", "no answer"),
             unknown,
-            bus_unwell: unknown,
+            cause: if unknown { Cause::Destination } else { Cause::Message },
             retry_after: retry_after.map(Duration::from_secs),
         }
     }
@@ -201,7 +208,7 @@ mod tests {
         let away = |retry_after: Option<u64>| Publication::Again {
             trouble: Trouble::new("CONNECT_FAILED", "connection refused"),
             unknown: false,
-            bus_unwell: true,
+            cause: Cause::Destination,
             retry_after: retry_after.map(Duration::from_secs),
         };
         //  asked for, outcomes, seconds since the first | delay, or given up
@@ -225,6 +232,23 @@ mod tests {
                 ),
                 None => assert_eq!(verdict.trouble.unwrap().code, "GIVEN_UP"),
             }
+        }
+    }
+
+    #[test]
+    fn what_an_operator_can_mend_never_fails_an_event() {
+        let denied = Publication::Again {
+            trouble: Trouble::new("NOT_AUTHORIZED", "no"),
+            unknown: false,
+            cause: Cause::Setup,
+            retry_after: None,
+        };
+        for (counted, outcomes, seconds) in [(0, 0, 0), (9, 9, 10), (9, 5_000, 86_400 * 30)] {
+            let tries = Tries { counted, outcomes, seconds };
+            let verdict = Retry::default().judge(denied.clone(), tries, Block);
+            assert_eq!(verdict.state, EventState::Retryable { unknown: false });
+            assert!(!verdict.spends_attempt && verdict.retry_delay_seconds <= Some(600));
+            assert_eq!(verdict.hasten_after_seconds, Some(0), "due once it is mended");
         }
     }
 

@@ -2,46 +2,54 @@
 //!
 //! - [`bus`]: what a bus is; adapters are in `symphony-connect`.
 //! - [`routes`](Route): from types to a topic of a bus.
+//! - `topic_routes.rs`: a route with its topic, and how a bus's calls are shared among its topics.
+//! - `topic.rs`: one topic: its breaker, its calls, whether it is paused; fills calls from several windows.
 //! - `window.rs`: one leased bucket's events, and the order in which they may go out (pure).
 //! - `decide.rs`: what a bus's answer means (pure).
+//! - `done.rs`: how a window ended, and what the ledger's answers mean for it (pure).
+//! - `traced.rs`: what is told of an event in its trace.
 //!
 //! The engine's unit of work is a bucket: it is leased, renewed and completed whole. Within it every key is published
 //! one event after another, keys side by side, and a key in trouble holds up nobody but itself.
 
 pub mod bus;
 mod decide;
+mod done;
 mod routes;
+mod topic;
+mod topic_routes;
+mod traced;
 mod window;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::{Notify, Semaphore};
 
-use crate::db::{
-    BucketLease, ClaimedEvent, DbError, EventClaim, EventOutcome, EventRecorded, EventState,
-    Executor,
-};
+use crate::db::{BucketLease, ClaimedEvent, DbError, EventClaim, EventOutcome, EventState, Worker};
 use crate::domain::limits;
-use crate::engine::gate::{Allowance, BreakerSettings, BreakerState, Destination, DestinationKind};
 use crate::engine::{
-    Ask, Claimed, Completed, Dispatched, Group, Hold, Interruption, Lane, Point, Tallies, Tally,
-    Unsent,
+    Ask, BreakerSettings, Claimed, Completed, Destination, DestinationLimits, Dispatched, Group,
+    Hold, Interruption, Lane, Unsent,
 };
-use crate::event::Header;
-use bus::{Bus, Message, Publication, Trouble};
+use crate::event::Parts;
+use crate::event::envelope::{Binding, DEFAULT_SOURCE, Envelope, Format};
+use crate::trace::{TraceId, Traces};
+use bus::{Bus, Cause, Message, Publication, Trouble};
 pub use decide::Retry;
-use decide::{Tries, Verdict};
+use decide::{Decision, Tries};
+pub use done::WindowDone;
+use done::{account, windows_per_call};
 pub use routes::{OnFailed, Route, TypePattern};
+use topic::{Parcel, Sent, Topic};
+use topic_routes::TopicRoute;
 pub use window::Window;
 use window::{Chains, Outgoing};
 
-/// How long keys are set aside at least while their bus is left alone: they are brought forward as soon as it is well again,
-/// and looking at all of them with every probe would be work for nothing.
-const SET_ASIDE: Duration = Duration::from_secs(30);
+/// A window that only waits for answers for this long lets another begin in its place.
+const STALLED_AFTER: Duration = Duration::from_secs(1);
 
 /// A bus as a worker uses it.
 #[derive(Clone)]
@@ -50,10 +58,27 @@ pub struct BusSetup {
     pub name: String,
     /// The bus.
     pub bus: Arc<dyn Bus>,
-    /// At most this many publish calls at once.
+    /// How its messages look.
+    pub look: MessageLook,
+    /// At most this many publish calls at once: half of them are its topics' own, in equal parts and at least one each.
     pub concurrency_max: usize,
-    /// When to leave it alone.
+    /// When to leave a topic alone.
     pub breaker: BreakerSettings,
+}
+
+/// How a bus's messages look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MessageLook {
+    /// In which envelope.
+    pub envelope: Envelope,
+    /// The `source` of CloudEvents: an absolute URI, or a path.
+    pub source: String,
+}
+
+impl Default for MessageLook {
+    fn default() -> Self {
+        Self { envelope: Envelope::default(), source: DEFAULT_SOURCE.to_owned() }
+    }
 }
 
 /// How a worker publishes.
@@ -79,39 +104,32 @@ impl EventSettings {
         Group {
             name: "events".to_owned(),
             section: "events".to_owned(),
-            concurrency_max: self.buckets_max,
             call_limit: buses.map(|setup| setup.bus.terms().timeout).max().unwrap_or_default(),
-            rate: None,
-            // Each bus has its own: a bucket's events go to several.
-            breaker: BreakerSettings::default(),
+            // Of buckets. A bucket's events go to several buses, and each has limits of its own.
+            limits: DestinationLimits {
+                concurrency_max: self.buckets_max,
+                rate: None,
+                breaker: BreakerSettings::default(),
+            },
         }
     }
 }
 
-/// A bus with what this process knows of it.
-struct Outlet {
-    setup: BusSetup,
-    calls: Semaphore,
-    destination: Arc<Destination>,
-}
-
-/// A route with the bus it leads to.
-struct Way {
-    route: Route,
-    /// As the ledger writes it.
-    destination: Arc<str>,
-    outlet: Arc<Outlet>,
-}
-
 /// Publishes events.
 pub struct EventLane {
-    executor: Executor,
+    worker: Worker,
     worker_id: String,
     settings: EventSettings,
-    ways: Vec<Way>,
-    outlets: Vec<Arc<Outlet>>,
-    /// A bus is well again.
-    recovered: Notify,
+    group: Group,
+    routes: Vec<TopicRoute>,
+    topics: Vec<Arc<Topic>>,
+    /// How many windows are being published.
+    windows: Arc<AtomicUsize>,
+    /// The database knows our topics.
+    registered: AtomicBool,
+    /// Of what has no route.
+    no_format: Format,
+    traces: Traces,
 }
 
 /// A route names a bus that is not there.
@@ -122,113 +140,144 @@ pub struct NoSuchBus(pub String);
 impl EventLane {
     /// A lane for these routes. Refuses a route to a bus that is not among them.
     pub fn new(
-        executor: Executor,
+        worker: Worker,
         worker_id: String,
         buses: Vec<BusSetup>,
         routes: Vec<Route>,
         settings: EventSettings,
     ) -> Result<Self, NoSuchBus> {
-        let outlets: BTreeMap<String, Arc<Outlet>> = buses
-            .into_iter()
-            .map(|setup| {
-                let outlet = Outlet {
-                    calls: Semaphore::new(setup.concurrency_max.max(1)),
-                    destination: Arc::new(Destination::new(
-                        DestinationKind::Bus,
-                        &setup.name,
-                        None,
-                        setup.breaker,
-                    )),
-                    setup,
-                };
-                (outlet.setup.name.clone(), Arc::new(outlet))
-            })
-            .collect();
-        let ways = routes
-            .into_iter()
-            .map(|route| match outlets.get(&route.bus) {
-                Some(outlet) => Ok(Way {
-                    destination: format!("{}/{}", route.bus, route.topic).into(),
-                    outlet: outlet.clone(),
-                    route,
-                }),
-                None => Err(NoSuchBus(route.bus)),
-            })
-            .collect::<Result<_, _>>()?;
-        let outlets = outlets.into_values().collect();
-        Ok(Self { executor, worker_id, settings, ways, outlets, recovered: Notify::new() })
+        let group = settings.group(buses.iter());
+        let windows = Arc::new(AtomicUsize::new(0));
+        let (routes, topics) = topic_routes::resolve(buses, routes, &windows)?;
+        let registered = AtomicBool::new(false);
+        let no_format = Format::own(Binding::default());
+        Ok(Self {
+            worker,
+            worker_id,
+            settings,
+            group,
+            routes,
+            topics,
+            windows,
+            registered,
+            no_format,
+            traces: Traces::default(),
+        })
     }
 
-    /// What waits only for a bus that was in trouble is due as soon as that is well again; and while it is not, one key
+    /// What waits only for a topic that was in trouble is due as soon as that is well again; and while it is not, one key
     /// whenever somebody may find out.
     async fn hasten(&self) -> Result<(), DbError> {
-        for outlet in &self.outlets {
-            let (destination, bus) = (&outlet.destination, outlet.setup.name.as_str());
+        for topic in &self.topics {
+            let (destination, name) = (&topic.destination, topic.destination.name());
             if destination.take_recovered() {
                 let all = i32::try_from(limits::BATCH_ITEMS_MAX).unwrap_or(i32::MAX);
-                let moved = self.executor.hasten_events(bus, all).await;
+                let moved = self.worker.hasten_events(name, all).await;
                 if !moved.as_ref().is_ok_and(|moved| *moved < all) {
                     destination.still_recovered();
                 }
                 moved?;
             } else if destination.may_be_probed() {
-                self.executor.hasten_events(bus, 1).await?;
+                self.worker.hasten_events(name, 1).await?;
             }
         }
         Ok(())
     }
 
-    fn outgoing(&self, event: ClaimedEvent) -> Outgoing {
-        let text = event.event.0;
-        // Accepted events have both; without them there is no route, and the event fails visibly.
-        let (event_type, tenant_id, traceparent) = match Header::read(text.get()) {
-            Ok(header) => (
-                header.event_type.into_owned(),
-                header.tenant_id.into_owned(),
-                header.traceparent.map(std::borrow::Cow::into_owned),
-            ),
-            Err(_) => (String::new(), String::new(), None),
-        };
-        Outgoing {
-            // The first that matches.
-            way: self.ways.iter().position(|way| way.route.pattern.matches(&event_type)),
-            tries: Tries {
-                counted: event.attempt_count,
-                outcomes: event.last_attempt_no,
-                seconds: event.tried_seconds,
-            },
-            message: Message {
-                event_id: event.event_id,
-                position: event.log_position,
-                key: event.event_key,
-                event_type,
-                tenant_id,
-                traceparent,
-                created_at: event.created_at,
-                body: text,
-            },
+    /// With the first claim, say which topics can be paused.
+    async fn register_topics(&self) -> Result<(), DbError> {
+        if !self.registered.load(Ordering::Relaxed) {
+            let topics: Vec<&str> = self.topics.iter().map(|topic| topic.name.as_ref()).collect();
+            for topics in topics.chunks(limits::TOPICS_MAX) {
+                self.worker.register_topics(topics).await?;
+            }
+            self.registered.store(true, Ordering::Relaxed);
         }
+        Ok(())
+    }
+
+    fn outgoing(&self, event: ClaimedEvent) -> Outgoing {
+        let text = event.event.0.get();
+        let tries = Tries {
+            counted: event.attempt_count,
+            outcomes: event.last_attempt_no,
+            seconds: event.tried_seconds,
+        };
+        let (event_id, position, created_at) =
+            (event.event_id, event.log_position, event.created_at);
+        let lease = event.lease();
+        let Ok(parts) = Parts::read(text) else {
+            // Accepted events have them; without them there is no route, and the event waits visibly.
+            let message = Message {
+                event_id,
+                position,
+                key: event.event_key,
+                event_type: String::new(),
+                created_at,
+                body: String::new(),
+                content_type: "",
+                headers: Vec::new(),
+            };
+            let trace_id = TraceId::of_item(event_id);
+            return Outgoing {
+                message: Arc::new(message),
+                tries,
+                route: None,
+                trace_id,
+                trace: None,
+            };
+        };
+        // The first that matches.
+        let route = self
+            .routes
+            .iter()
+            .position(|route| route.definition.pattern.matches(&parts.event_type));
+        let format = route
+            .and_then(|route| self.routes.get(route))
+            .map_or(&self.no_format, |route| &route.topic.format);
+        let mut message = Message::of_parts(format, text, &parts, event_id, position, created_at);
+        let traceparent = parts.traceparent.as_deref();
+        let trace = self.trace(event_id, lease, tries, traceparent);
+        if let Some(trace) = &trace {
+            message.continue_trace(format, trace.outgoing());
+        }
+        let trace_id = TraceId::of(traceparent, event_id);
+        Outgoing { message: Arc::new(message), tries, route, trace_id, trace }
     }
 
     /// Publish a window's events until all are answered, or nothing more may be sent.
-    async fn publish(&self, window: &Window, hold: &Hold) -> Result<(), Unsent> {
+    async fn publish(&self, window: &Window, hold: &Arc<Hold>) -> Result<(), Unsent> {
         let mut chains =
             Chains::new(window.events.iter().map(|outgoing| outgoing.message.key.as_str()));
-        let way = |index: usize| window.events.get(index).and_then(|outgoing| outgoing.way);
-        let batch_max = |index: usize| {
-            way(index)
-                .and_then(|way| self.ways.get(way))
-                .map_or(1, |way| way.outlet.setup.bus.terms().batch_max)
+        let route = |index: usize| window.events.get(index).and_then(|outgoing| outgoing.route);
+        let parcel_max = |index: usize| {
+            route(index)
+                .and_then(|route| self.routes.get(route))
+                .map_or(1, |route| route.topic.parcel_max())
         };
         let mut calls = FuturesUnordered::new();
+        let mut handed_over = 0;
         let mut stopped = None;
         loop {
             while stopped.is_none()
-                && let Some(batch) = chains.take(batch_max, |one, other| way(one) == way(other))
+                && let Some(batch) =
+                    chains.take(parcel_max, |one, other| route(one) == route(other))
             {
+                handed_over += batch.len();
                 calls.push(self.publish_batch(window, hold, batch));
             }
-            let Some(ended) = calls.next().await else { break };
+            let ended = match tokio::time::timeout(STALLED_AFTER, calls.next()).await {
+                Ok(ended) => ended,
+                Err(_elapsed) => {
+                    // Only calls in flight, of which there are few, let others begin: so what is held stays bounded.
+                    if window.progress.in_flight() == handed_over {
+                        hold.stalls();
+                    }
+                    continue;
+                }
+            };
+            let Some((batch, ended)) = ended else { break };
+            handed_over -= batch;
             match ended {
                 Ok(gone) => gone.into_iter().for_each(|index| chains.go_on(index)),
                 Err(unsent) => stopped = Some(unsent),
@@ -237,62 +286,54 @@ impl EventLane {
         stopped.map_or(Ok(()), Err)
     }
 
-    /// Publish the heads of some keys in one call. Answers which keys may go on.
+    /// Publish the heads of some keys together. Answers how many they were, and which keys may go on.
     async fn publish_batch(
         &self,
         window: &Window,
-        hold: &Hold,
+        hold: &Arc<Hold>,
         batch: Vec<usize>,
+    ) -> (usize, Result<Vec<usize>, Unsent>) {
+        let gone = self.publish_heads(window, hold, &batch).await;
+        (batch.len(), gone)
+    }
+
+    async fn publish_heads(
+        &self,
+        window: &Window,
+        hold: &Arc<Hold>,
+        batch: &[usize],
     ) -> Result<Vec<usize>, Unsent> {
         let events: Vec<(usize, &Outgoing)> =
             batch.iter().filter_map(|index| Some((*index, window.events.get(*index)?))).collect();
-        let way = events.first().and_then(|(_, outgoing)| self.ways.get(outgoing.way?));
-        let Some(way) = way else {
+        let route = events.first().and_then(|(_, outgoing)| self.routes.get(outgoing.route?));
+        let Some(route) = route else {
             let problem = "no route is for its type: add one to events.routes";
-            let answers =
-                events.iter().map(|_| again(Trouble::new("NO_ROUTE", problem), false, false));
+            let answers = events
+                .iter()
+                .map(|_| again(Trouble::new("NO_ROUTE", problem), false, Cause::Setup));
             return Ok(self.settle(window, &events, None, None, answers));
         };
-        let outlet = &way.outlet;
-
-        // Never closed.
-        let Ok(_permit) = outlet.calls.acquire().await else { return Err(Unsent::Stopping) };
-        if let Allowance::Nothing { until } = outlet.destination.allowance() {
-            let wait = until.saturating_duration_since(Instant::now());
-            set_aside(window, &events, &way.destination, wait);
+        if route.topic.is_paused() {
+            // The database keeps them until the topic is resumed; if it has been since, they are due at once.
+            set_aside(window, &events, &route.topic.name, 0, None);
             return Ok(Vec::new());
         }
-        let bus = &outlet.setup.bus;
-        let limit = bus.terms().timeout;
-        hold.begin_sending(limit)?;
-        let indices: Vec<usize> = events.iter().map(|(index, _)| *index).collect();
-        window.sent(&indices);
-        hold.at(Point::BeforeSend);
-        let messages: Vec<&Message> =
-            events.iter().map(|(_, outgoing)| &outgoing.message).collect();
-        let started = Instant::now();
-        let answers = tokio::time::timeout(limit, bus.publish(&way.route.topic, &messages)).await;
-        hold.at(Point::AfterSend);
-        let took = started.elapsed();
-        let mut answers = answers.unwrap_or_default();
-        // A bus that answers too little has not answered.
-        answers.resize_with(events.len(), || {
-            let message = format!("no answer within {} ms", limit.as_millis());
-            again(Trouble::new("TIMEOUT", message), true, true)
-        });
-        let unwell =
-            |answer: &Publication| matches!(answer, Publication::Again { bus_unwell: true, .. });
-        outlet.destination.latency.observe(took);
-        for answer in &answers {
-            let (answered, trouble) = decide::counted(answer);
-            outlet.destination.answered(answered, trouble);
+        let parcel = Parcel {
+            messages: events.iter().map(|(at, event)| (*at, event.message.clone())).collect(),
+            hold: hold.clone(),
+            progress: window.progress.clone(),
+        };
+        match route.topic.send(parcel).await {
+            Sent::Answered { answers, took } => {
+                Ok(self.settle(window, &events, Some(route), Some(took), answers.into_iter()))
+            }
+            Sent::SetAside(pause) => {
+                let seconds = i32::try_from(pause.as_secs().saturating_add(1)).unwrap_or(i32::MAX);
+                set_aside(window, &events, &route.topic.name, seconds, Some(0));
+                Ok(Vec::new())
+            }
+            Sent::Unsent(unsent) => Err(unsent),
         }
-        let was_away = outlet.destination.state() != BreakerState::Closed;
-        outlet.destination.report(answers.iter().any(unwell));
-        if was_away && outlet.destination.state() == BreakerState::Closed {
-            self.recovered.notify_one();
-        }
-        Ok(self.settle(window, &events, Some(way), Some(took), answers.into_iter()))
     }
 
     /// Note answers; says which keys go on.
@@ -300,15 +341,15 @@ impl EventLane {
         &self,
         window: &Window,
         events: &[(usize, &Outgoing)],
-        way: Option<&Way>,
+        route: Option<&TopicRoute>,
         took: Option<Duration>,
         answers: impl Iterator<Item = Publication>,
     ) -> Vec<usize> {
-        let on_failed = way.map_or(OnFailed::Block, |way| way.route.on_failed);
+        let on_failed = route.map_or(OnFailed::Block, |route| route.definition.on_failed);
         let latency_ms = took.map(|took| i32::try_from(took.as_millis()).unwrap_or(i32::MAX));
         let mut gone = Vec::with_capacity(events.len());
         let outcomes = events.iter().zip(answers).map(|((index, outgoing), answer)| {
-            let Verdict {
+            let Decision {
                 state,
                 retry_delay_seconds,
                 bus_reference,
@@ -318,7 +359,7 @@ impl EventLane {
                 hasten_after_seconds,
             } = self.settings.retry.judge(answer, outgoing.tries, on_failed);
             if let (EventState::Failed { .. }, Some(trouble)) = (state, &trouble) {
-                tracing::error!(lane = "events", event_id = %outgoing.message.event_id, error_code = trouble.code,
+                tracing::error!(lane = "events", event_id = %outgoing.message.event_id, trace_id = %outgoing.trace_id, error_code = trouble.code,
                     event = "EVENT_FAILED", "an event could not be published");
             }
             if key_goes_on {
@@ -327,7 +368,7 @@ impl EventLane {
             let (error_code, error_message) =
                 trouble.map_or((None, None), |trouble| (Some(trouble.code), Some(trouble.message)));
             EventOutcome {
-                destination: way.map(|way| way.destination.clone()),
+                destination: route.map(|route| route.topic.name.clone()),
                 bus_reference,
                 error_code,
                 error_message,
@@ -339,40 +380,47 @@ impl EventLane {
             }
         });
         let outcomes: Vec<EventOutcome> = outcomes.collect();
+        traced::tell_dispatched(events, &outcomes, took.unwrap_or_default());
         window.answered(events, outcomes);
         gone
     }
 }
 
-fn again(trouble: Trouble, unknown: bool, bus_unwell: bool) -> Publication {
-    Publication::Again { trouble, unknown, bus_unwell, retry_after: None }
+fn again(trouble: Trouble, unknown: bool, cause: Cause) -> Publication {
+    Publication::Again { trouble, unknown, cause, retry_after: None }
 }
 
-/// The bus is left alone for a while: its keys wait, and no attempt is counted.
+/// Nothing is sent for a while: the keys wait, and no attempt is counted.
 fn set_aside(
     window: &Window,
     events: &[(usize, &Outgoing)],
     destination: &Arc<str>,
-    wait: Duration,
+    retry_delay_seconds: i32,
+    hasten_after_seconds: Option<i32>,
 ) {
-    let wait = wait.max(SET_ASIDE);
-    let seconds = i32::try_from(wait.as_secs().saturating_add(1)).unwrap_or(i32::MAX);
     let outcomes = events.iter().map(|(_, outgoing)| EventOutcome {
-        retry_delay_seconds: Some(seconds),
-        hasten_after_seconds: Some(0),
+        retry_delay_seconds: Some(retry_delay_seconds),
+        hasten_after_seconds,
         destination: Some(destination.clone()),
         ..EventOutcome::new(window.lease, outgoing.message.position, EventState::Unsent)
     });
     window.answered(events, outcomes.collect());
 }
 
-/// How one window ended.
-#[derive(Debug)]
-pub struct WindowDone {
-    lease: BucketLease,
-    outcomes: Vec<EventOutcome>,
-    /// Some events were not sent: give the rest of the lease back.
-    rest_unsent: bool,
+/// One of the windows that are being published, until it is dropped.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(windows: &'a AtomicUsize) -> Self {
+        windows.fetch_add(1, Ordering::AcqRel);
+        Self(windows)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Lane for EventLane {
@@ -393,15 +441,11 @@ impl Lane for EventLane {
     }
 
     fn groups(&self) -> Vec<Group> {
-        vec![self.settings.group(self.ways.iter().map(|way| &way.outlet.setup))]
+        vec![self.group.clone()]
     }
 
     fn destinations(&self) -> Vec<Arc<Destination>> {
-        self.outlets.iter().map(|outlet| outlet.destination.clone()).collect()
-    }
-
-    fn nudge(&self) -> Option<&Notify> {
-        Some(&self.recovered)
+        self.topics.iter().map(|topic| topic.destination.clone()).collect()
     }
 
     fn lease(work: &Window) -> BucketLease {
@@ -417,34 +461,46 @@ impl Lane for EventLane {
     }
 
     async fn claim(&self, ask: &Ask<'_>) -> Result<Claimed<Window>, DbError> {
+        let asked_at = self.traces.now();
         let claim = EventClaim {
             worker_id: &self.worker_id,
             buckets_max: i32::try_from(ask.items_max.min(limits::BUCKETS)).unwrap_or(i32::MAX),
             window_max: i32::try_from(self.settings.window_max).unwrap_or(i32::MAX),
             lease_seconds: i32::try_from(ask.lease.as_secs()).unwrap_or(i32::MAX),
         };
+        self.register_topics().await?;
         self.hasten().await?;
         let mut works: Vec<Window> = Vec::new();
-        for event in self.executor.claim_events(&claim).await? {
+        let claimed = self.worker.claim_events(&claim).await?;
+        if !claimed.events.is_empty() {
+            self.topics.iter().for_each(|topic| topic.learn_paused(&claimed.paused_topics));
+        }
+        for event in claimed.events {
             let lease = event.lease();
             let outgoing = self.outgoing(event);
+            outgoing.tell_claimed(asked_at);
             match works.last_mut() {
                 Some(window) if window.lease == lease => window.events.push(outgoing),
                 _ => works.push(Window::new(lease, vec![outgoing])),
             }
         }
-        Ok(Claimed { works, through: None })
+        let more_soon = if works.is_empty() {
+            self.worker.are_events_beyond_horizon().await?
+        } else {
+            claimed.beyond_horizon
+        };
+        Ok(Claimed { works, through: None, more_soon, ended: claimed.ended })
     }
 
-    async fn dispatch(&self, window: &Window, hold: &Hold) -> Dispatched<WindowDone> {
+    async fn dispatch(&self, window: &Window, hold: &Arc<Hold>) -> Dispatched<WindowDone> {
+        let _counted = Counted::new(&self.windows);
         let stopped = self.publish(window, hold).await.err();
         let (outcomes, _) = window.take_progress();
         match stopped {
             Some(unsent) if outcomes.is_empty() => Dispatched::Unsent(unsent),
-            _ => Dispatched::Done {
-                done: WindowDone { lease: window.lease, outcomes, rest_unsent: stopped.is_some() },
-                trouble: false,
-            },
+            _ => {
+                Dispatched::Done { done: window.done(outcomes, stopped.is_some()), trouble: false }
+            }
         }
     }
 
@@ -460,6 +516,7 @@ impl Lane for EventLane {
         };
         let (mut outcomes, in_flight) = window.take_progress();
         for outgoing in in_flight.iter().filter_map(|index| window.events.get(*index)) {
+            outgoing.tell_interrupted(code);
             outcomes.push(EventOutcome {
                 error_code: Some(code.to_owned()),
                 error_message: Some(message.to_owned()),
@@ -470,10 +527,11 @@ impl Lane for EventLane {
                 )
             });
         }
-        WindowDone { lease: window.lease, outcomes, rest_unsent: true }
+        window.done(outcomes, true)
     }
 
     async fn complete(&self, windows: &[WindowDone]) -> Result<Vec<Completed>, DbError> {
+        let asked_at = self.traces.now();
         let mut answers = Vec::with_capacity(windows.len());
         let mut rest = windows;
         while !rest.is_empty() {
@@ -483,7 +541,7 @@ impl Lane for EventLane {
             let mut recorded = if outcomes.is_empty() {
                 Vec::new()
             } else {
-                self.executor.complete_events(&self.worker_id, &outcomes).await?
+                self.worker.complete_events(&self.worker_id, &outcomes).await?
             }
             .into_iter();
             for window in some {
@@ -493,9 +551,8 @@ impl Lane for EventLane {
         }
         let unsent: Vec<BucketLease> =
             windows.iter().filter(|window| window.rest_unsent).map(|window| window.lease).collect();
-        for leases in unsent.chunks(limits::BUCKETS) {
-            self.executor.return_unsent_events(&self.worker_id, leases).await?;
-        }
+        self.worker.return_unsent(&self.worker_id, &unsent).await?;
+        traced::tell_completed(asked_at, windows, &answers);
         Ok(answers)
     }
 
@@ -503,7 +560,7 @@ impl Lane for EventLane {
         let mut conflict = false;
         for outcome in window.outcomes.iter().filter(|outcome| outcome.state != EventState::Unsent)
         {
-            conflict |= self.executor.record_late_event(&self.worker_id, outcome).await?;
+            conflict |= self.worker.record_late_event(&self.worker_id, outcome).await?;
         }
         if conflict {
             tracing::error!(
@@ -522,66 +579,4 @@ impl Lane for EventLane {
         }
         Ok(conflict)
     }
-
-    async fn renew(
-        &self,
-        leases: &[BucketLease],
-        lease: Duration,
-    ) -> Result<Vec<(BucketLease, bool)>, DbError> {
-        let seconds = i32::try_from(lease.as_secs()).unwrap_or(i32::MAX);
-        let mut answers = Vec::with_capacity(leases.len());
-        for leases in leases.chunks(limits::BUCKETS) {
-            let renewed = self.executor.renew_events(&self.worker_id, leases, seconds).await?;
-            answers.extend(leases.iter().copied().zip(renewed));
-        }
-        Ok(answers)
-    }
-
-    async fn give_back(&self, leases: &[BucketLease]) -> Result<(), DbError> {
-        for leases in leases.chunks(limits::BUCKETS) {
-            self.executor.return_unsent_events(&self.worker_id, leases).await?;
-        }
-        Ok(())
-    }
-
-    async fn repair(&self, items_max: usize) -> Result<Vec<String>, DbError> {
-        let buckets_max = i32::try_from(items_max.min(limits::BUCKETS)).unwrap_or(i32::MAX);
-        let repaired = self.executor.repair_events(&self.worker_id, buckets_max).await?;
-        Ok(repaired.into_iter().map(|event| event.event_id.to_string()).collect())
-    }
-}
-
-/// How many windows fit into one call: at least one, and no window is cut in two.
-fn windows_per_call(windows: &[WindowDone]) -> usize {
-    let mut events = 0;
-    let fitting = windows.iter().take_while(|window| {
-        events += window.outcomes.len();
-        events <= limits::BATCH_ITEMS_MAX
-    });
-    fitting.count().max(1)
-}
-
-/// What the ledger's answers mean for a window.
-fn account(window: &WindowDone, recorded: impl Iterator<Item = EventRecorded>) -> Completed {
-    let mut tallies = Tallies::default();
-    let mut successor = window.rest_unsent;
-    let mut late = false;
-    for (outcome, recorded) in window.outcomes.iter().zip(recorded) {
-        match (recorded, outcome.state) {
-            (EventRecorded::Recorded { more }, state) => {
-                successor |= more;
-                match state {
-                    EventState::Dispatched => tallies.count(Tally::Dispatched),
-                    EventState::Retryable { unknown: true } => tallies.count(Tally::Unknown),
-                    EventState::Retryable { unknown: false } => tallies.count(Tally::Retryable),
-                    EventState::Failed { .. } => tallies.count(Tally::Failed),
-                    EventState::Unsent => {}
-                }
-            }
-            // Nothing was learnt that could be lost.
-            (_, EventState::Unsent) => {}
-            (EventRecorded::NotHeld | EventRecorded::TerminalExists, _) => late = true,
-        }
-    }
-    if late { Completed::Late } else { Completed::Recorded { tallies, successor } }
 }

@@ -1,59 +1,73 @@
 //! The events of one bucket under one lease, and the order in which they may go out.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::bus::Message;
 use super::decide::Tries;
 use crate::db::{BucketLease, EventOutcome};
+use crate::trace::{ItemTrace, TraceId};
 
 /// One bucket's next events.
 #[derive(Debug)]
 pub struct Window {
     pub(super) lease: BucketLease,
     pub(super) events: Vec<Outgoing>,
-    progress: Mutex<Progress>,
+    pub(super) progress: Arc<Progress>,
 }
 
 /// One of them.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    pub(super) message: Message,
+    pub(super) message: Arc<Message>,
     pub(super) tries: Tries,
-    /// Its place among the lane's ways; `None` if no route is for its type.
-    pub(super) way: Option<usize>,
+    /// Its place among the routes; `None` if no route is for its type.
+    pub(super) route: Option<usize>,
+    pub(super) trace_id: TraceId,
+    pub(super) trace: Option<Arc<ItemTrace>>,
 }
 
 /// How far publishing has come. Kept beside the work and not inside the call that does it, so that what was answered is
 /// known even if that call is cut off.
 #[derive(Debug, Default)]
-struct Progress {
+pub(super) struct Progress(Mutex<Made>);
+
+#[derive(Debug, Default)]
+struct Made {
     in_flight: Vec<usize>,
     outcomes: Vec<EventOutcome>,
 }
 
+impl Progress {
+    fn made(&self) -> MutexGuard<'_, Made> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first byte of these is about to leave.
+    pub(super) fn sent(&self, indices: impl Iterator<Item = usize>) {
+        self.made().in_flight.extend(indices);
+    }
+
+    /// So many have been sent and not answered.
+    pub(super) fn in_flight(&self) -> usize {
+        self.made().in_flight.len()
+    }
+}
+
 impl Window {
     pub(super) fn new(lease: BucketLease, events: Vec<Outgoing>) -> Self {
-        Self { lease, events, progress: Mutex::default() }
-    }
-
-    fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn sent(&self, batch: &[usize]) {
-        self.progress().in_flight.extend(batch);
+        Self { lease, events, progress: Arc::default() }
     }
 
     pub(super) fn answered(&self, events: &[(usize, &Outgoing)], outcomes: Vec<EventOutcome>) {
-        let mut progress = self.progress();
+        let mut progress = self.progress.made();
         progress.in_flight.retain(|flying| events.iter().all(|(index, _)| index != flying));
         progress.outcomes.extend(outcomes);
     }
 
     /// What is known, and what is still in flight.
     pub(super) fn take_progress(&self) -> (Vec<EventOutcome>, Vec<usize>) {
-        let progress = std::mem::take(&mut *self.progress());
+        let progress = std::mem::take(&mut *self.progress.made());
         (progress.outcomes, progress.in_flight)
     }
 }

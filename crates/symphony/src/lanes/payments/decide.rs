@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::rail::{Answer, Inquiry, InquiryTerms, Terms, Verdict};
 use crate::domain::Outcome;
-use crate::engine::gate::Answered;
+use crate::engine::Answered;
 
 /// The next thing to do with a claimed item.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::decide;
 use super::rail::{Clearance, Terms};
-use crate::db::{ClaimedItem, Executor};
+use crate::db::{ClaimedItem, Worker};
 use crate::engine::{Hold, Moment, Point, Unsent};
 
 /// Why nothing was sent.
@@ -20,7 +20,7 @@ pub(super) enum Refusal {
 
 /// Clears one payment for sending.
 pub(super) struct FirstByte<'a> {
-    executor: &'a Executor,
+    worker: &'a Worker,
     worker_id: &'a str,
     item: &'a ClaimedItem,
     terms: &'a Terms,
@@ -32,14 +32,14 @@ pub(super) struct FirstByte<'a> {
 
 impl<'a> FirstByte<'a> {
     pub(super) fn new(
-        executor: &'a Executor,
+        worker: &'a Worker,
         worker_id: &'a str,
         item: &'a ClaimedItem,
         terms: &'a Terms,
         hold: &'a Hold,
         until: Option<Moment>,
     ) -> Self {
-        Self { executor, worker_id, item, terms, hold, until, refusal: Mutex::default() }
+        Self { worker, worker_id, item, terms, hold, until, refusal: Mutex::default() }
     }
 
     /// Why it was refused, if it was.
@@ -54,11 +54,11 @@ impl<'a> FirstByte<'a> {
         // The database may have been told to rely on marks after this worker had started.
         let marks = self.item.marks_sending || decide::needs_marks(self.terms);
         if marks {
-            let marked = self.executor.mark_sending(self.worker_id, &[self.item.lease()]).await;
+            let marked = self.worker.mark_sending(self.worker_id, &[self.item.lease()]).await;
             held(marked.ok().map(|marks| marks.first().is_some_and(|(_, marked)| *marked)))?;
         } else if self.terms.key_lifetime.is_none() {
             // Nothing but the lease keeps a second copy from being paid: this worker's own word is not enough.
-            held(self.executor.still_holds(self.worker_id, self.item.lease()).await.ok())?;
+            held(self.worker.still_holds(self.worker_id, self.item.lease()).await.ok())?;
         }
         self.hold
             .begin_sending(self.terms.timeout)

@@ -4,36 +4,40 @@
 //! - `decide.rs`: what to do with a payment, as pure functions.
 //! - `answers.rs`: asking a rail, and answers that no rail gave.
 //! - `first_byte.rs`: the last check before it is sent.
+//! - `traced.rs`: what is told of a payment in its trace.
 
 mod answers;
 mod decide;
 mod first_byte;
 pub mod rail;
+mod traced;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::db::{
-    ClaimRequest, ClaimedItem, Completion, CompletionResult, DbError, Executor, Lease,
+    Claim, ClaimRequest, ClaimedItem, Completion, CompletionResult, DbError, Lease, Worker,
 };
 use crate::domain::{Outcome, limits};
-use crate::engine::gate::{BreakerState, Destination, DestinationKind};
 use crate::engine::{
-    Ask, Claimed, Completed, Dispatched, Group, Hold, Interruption, Lane, Moment, Point, Tally,
-    Unsent, gate,
+    Ask, BreakerSettings, BreakerState, Claimed, Completed, Destination, DestinationKind,
+    DestinationLimits, Dispatched, Group, Hold, Interruption, Lane, Moment, Point, Rate, Tally,
+    Unsent,
 };
 use crate::money::{self, Defect};
+use crate::trace::{ItemTrace, TraceId, Traces};
 use answers::{cannot_tell, inquire, invalid, settle_elsewhere, tally};
 pub use decide::needs_marks;
 use decide::{Ages, Step, Then};
 use first_byte::{FirstByte, Refusal};
 use rail::{Answer, Inquiry, Payment, Rail, Verdict};
+use traced::tell_completed;
 
 /// The longest pause a rail may ask for; the database takes no longer one.
 const RETRY_AFTER_MAX: Duration = Duration::from_hours(7 * 24);
 
-/// After a failed question for turns.
+/// The pause after turns could not be had.
 const PERMITS_PAUSE: Duration = Duration::from_secs(1);
 
 /// A rail with its bounds.
@@ -47,9 +51,9 @@ pub struct RailSetup {
     /// At most this many calls at once.
     pub concurrency_max: usize,
     /// Calls per second, inquiries included.
-    pub rate: Option<gate::Rate>,
+    pub rate: Option<Rate>,
     /// When to leave it alone.
-    pub breaker: gate::BreakerSettings,
+    pub breaker: BreakerSettings,
 }
 
 impl RailSetup {
@@ -65,18 +69,21 @@ impl RailSetup {
         Group {
             name: self.name.clone(),
             section: format!("rails.{}", self.name),
-            concurrency_max: self.concurrency_max,
             call_limit: self.rail.terms().timeout,
+            limits: self.limits(),
+        }
+    }
+
+    fn limits(&self) -> DestinationLimits {
+        DestinationLimits {
+            concurrency_max: self.concurrency_max,
             rate: self.rate,
             breaker: self.breaker,
         }
     }
-}
 
-impl RailSetup {
     fn destination(&self) -> Arc<Destination> {
-        let rate = self.rate.map(|rate| rate.per_second);
-        Arc::new(Destination::new(DestinationKind::Rail, &self.name, rate, self.breaker))
+        Arc::new(Destination::new(DestinationKind::Rail, &self.name, self.limits()))
     }
 }
 
@@ -86,15 +93,16 @@ impl std::fmt::Debug for RailSetup {
     }
 }
 
-/// Works payments on behalf of one worker.
+/// Works payments on behalf of one worker: what an [`Engine`](crate::engine::Engine) is started with, see there.
 #[derive(Debug)]
 pub struct PaymentLane {
-    executor: Executor,
+    worker: Worker,
     worker_id: String,
     rails: BTreeMap<String, RailSetup>,
     /// Where each rail sends to, as claims are told.
     endpoints: BTreeMap<String, [String; 1]>,
     destinations: BTreeMap<String, Arc<Destination>>,
+    traces: Traces,
 }
 
 /// How one dispatch ended.
@@ -104,26 +112,28 @@ pub struct Done {
     /// Leave it to a person.
     park: bool,
     ordered: bool,
+    trace_id: TraceId,
+    trace: Option<Arc<ItemTrace>>,
 }
 
 impl PaymentLane {
     /// Work these rails, as this worker.
-    pub fn new(executor: Executor, worker_id: String, rails: Vec<RailSetup>) -> Self {
+    pub fn new(worker: Worker, worker_id: String, rails: Vec<RailSetup>) -> Self {
         let fingerprint = |rail: &RailSetup| rail.rail.terms().endpoint.fingerprint().to_owned();
         let endpoints = rails.iter().map(|rail| (rail.name.clone(), [fingerprint(rail)])).collect();
         let destinations = rails.iter().map(|rail| (rail.name.clone(), rail.destination()));
         let destinations = destinations.collect();
         let rails = rails.into_iter().map(|rail| (rail.name.clone(), rail)).collect();
-        Self { executor, worker_id, rails, endpoints, destinations }
+        Self { worker, worker_id, rails, endpoints, destinations, traces: Traces::default() }
     }
 
     /// What waits only for a rail that was in trouble is due as soon as that is well again.
     async fn hasten(&self, rail: &str, items_max: usize) -> Result<i32, DbError> {
         let items_max = items_max.clamp(1, limits::BATCH_ITEMS_MAX);
-        self.executor.hasten_payments(rail, i32::try_from(items_max).unwrap_or(i32::MAX)).await
+        self.worker.hasten_payments(rail, i32::try_from(items_max).unwrap_or(i32::MAX)).await
     }
 
-    async fn lease_due(&self, ask: &Ask<'_>) -> Result<Vec<ClaimedItem>, DbError> {
+    async fn lease_due(&self, ask: &Ask<'_>) -> Result<Claim, DbError> {
         let rails = [ask.group.to_owned()];
         let request = ClaimRequest {
             worker_id: &self.worker_id,
@@ -133,7 +143,7 @@ impl PaymentLane {
             due_from: ask.due_from,
             endpoints: self.endpoints.get(ask.group).map(<[String; 1]>::as_slice),
         };
-        self.executor.claim(&request).await
+        self.worker.claim(&request).await
     }
 
     /// Ask a rail, and count how long that took.
@@ -156,10 +166,11 @@ impl PaymentLane {
         item: &ClaimedItem,
         setup: &RailSetup,
         hold: &Hold,
+        trace: Option<&ItemTrace>,
     ) -> Result<(Answer, Then), Unsent> {
         let rail = setup.rail.as_ref();
         let terms = rail.terms();
-        let payment = match payment(item) {
+        let payment = match payment(item, trace) {
             Ok(payment) => payment,
             Err(defect) => return Ok(invalid(&defect, item.must_inquire)),
         };
@@ -213,7 +224,7 @@ impl PaymentLane {
                 };
                 Ok((answer, Then::Wait(left)))
             }
-            // Nothing is left to ask; a loop would end here too, and money is not looped over.
+            // The rail was asked once already. It is not asked in a loop: a person decides.
             Step::Park(reason) => Ok((cannot_tell(reason), Then::Park)),
             Step::Inquire => {
                 Ok((cannot_tell("the rail was asked and must be asked again"), Then::Park))
@@ -234,7 +245,7 @@ impl PaymentLane {
             return Ok(invalid(&defect, item.must_inquire));
         }
         self.turn(item, hold).await?;
-        let clearance = FirstByte::new(&self.executor, &self.worker_id, item, terms, hold, until);
+        let clearance = FirstByte::new(&self.worker, &self.worker_id, item, terms, hold, until);
         let started = Instant::now();
         let sent =
             tokio::time::timeout(terms.timeout, rail.dispatch_when(payment, &clearance)).await;
@@ -273,14 +284,14 @@ impl PaymentLane {
 
     /// Wait for a turn at the rail, which every call needs.
     async fn turn(&self, item: &ClaimedItem, hold: &Hold) -> Result<(), Unsent> {
-        let permits = async |rate, wanted| {
-            self.executor.take_rail_permits(&item.rail_type, rate, wanted).await
-        };
+        let permits =
+            async |rate, wanted| self.worker.take_rail_permits(&item.rail_type, rate, wanted).await;
         match hold.turn(permits).await {
             Ok(()) => Ok(()),
             Err(error) => {
-                tracing::warn!(lane = "payments", rail = item.rail_type, code = error.code(), %error, "no turn could be had");
-                // It is due again at once: not in a loop without a pause.
+                tracing::warn!(lane = "payments", outbox_id = %item.outbox_id, trace_id = %item.trace_id(), rail = item.rail_type,
+                    code = error.code(), %error, "no turn could be had");
+                // It is due again at once: pause, so that this does not become a busy loop.
                 tokio::time::sleep(PERMITS_PAUSE).await;
                 Err(Unsent::Undecided)
             }
@@ -289,7 +300,7 @@ impl PaymentLane {
 
     /// When this item may have been sent so far, by the database's clock.
     async fn ages(&self, item: &ClaimedItem) -> Result<Ages, Unsent> {
-        match self.executor.send_history(item.outbox_id).await {
+        match self.worker.send_history(item.outbox_id).await {
             Ok(Some(history)) => Ok(Ages {
                 key_at_most: seconds(history.first_claim_age_seconds),
                 quiet_at_least: seconds(history.last_send_age_seconds),
@@ -302,7 +313,7 @@ impl PaymentLane {
                 outcomes: true,
             }),
             Err(error) => {
-                tracing::warn!(outbox_id = %item.outbox_id, code = error.code(), %error, "its history could not be read");
+                tracing::warn!(outbox_id = %item.outbox_id, trace_id = %item.trace_id(), code = error.code(), %error, "its history could not be read");
                 Err(Unsent::Undecided)
             }
         }
@@ -319,7 +330,7 @@ fn seconds(count: i64) -> Duration {
     Duration::from_secs(u64::try_from(count).unwrap_or(0))
 }
 
-fn payment(item: &ClaimedItem) -> Result<Payment, Defect> {
+fn payment(item: &ClaimedItem, trace: Option<&ItemTrace>) -> Result<Payment, Defect> {
     Ok(Payment {
         key: item.rail_key,
         outbox_id: item.outbox_id,
@@ -329,7 +340,7 @@ fn payment(item: &ClaimedItem) -> Result<Payment, Defect> {
         rail_type: item.rail_type.clone(),
         amount: money::read_amount(&item.payload.0)?,
         payload: item.payload.0.clone(),
-        traceparent: item.traceparent.clone(),
+        traceparent: trace.map(ItemTrace::outgoing).or_else(|| item.traceparent.clone()),
     })
 }
 
@@ -356,6 +367,8 @@ fn done(item: &ClaimedItem, answer: Answer, then: Then, asked_only: bool, took: 
         },
         park: then == Then::Park,
         ordered: item.ordered,
+        trace_id: item.trace_id(),
+        trace: None,
     }
 }
 
@@ -395,6 +408,10 @@ impl Lane for PaymentLane {
         self.destinations.values().cloned().collect()
     }
 
+    fn gate(&self, group: &str) -> Option<Arc<Destination>> {
+        self.destinations.get(group).cloned()
+    }
+
     fn lease(work: &ClaimedItem) -> Lease {
         work.lease()
     }
@@ -403,7 +420,12 @@ impl Lane for PaymentLane {
         done.completion.lease
     }
 
+    fn trace_id(work: &ClaimedItem) -> Option<TraceId> {
+        Some(work.trace_id())
+    }
+
     async fn claim(&self, ask: &Ask<'_>) -> Result<Claimed<ClaimedItem>, DbError> {
+        let asked_at = self.traces.now();
         let destination = self.destinations.get(ask.group);
         if let Some(destination) = destination.filter(|destination| destination.take_recovered()) {
             // All of them, and whatever concurrency and rate let through at once.
@@ -419,24 +441,28 @@ impl Lane for PaymentLane {
                 }
             }
         }
-        let mut works = self.lease_due(ask).await?;
+        let Claim { items: mut works, mut ended } = self.lease_due(ask).await?;
         let probes = |destination: &Arc<Destination>| destination.state() == BreakerState::HalfOpen;
         if works.is_empty() && destination.is_some_and(probes) {
-            // Nobody shall wait for an item's own pause to find out that the rail is well again.
+            // Do not wait for an item's own pause to find out that the rail works again.
             if self.hasten(ask.group, 1).await? > 0 {
-                works = self.lease_due(ask).await?;
+                let again = self.lease_due(ask).await?;
+                works = again.items;
+                ended += again.ended;
             }
         }
+        self.tell_claimed(asked_at, &works);
         let through = works.last().map(|item| item.next_attempt_at);
-        Ok(Claimed { works, through })
+        Ok(Claimed { works, through, more_soon: false, ended })
     }
 
-    async fn dispatch(&self, item: &ClaimedItem, hold: &Hold) -> Dispatched<Done> {
+    async fn dispatch(&self, item: &ClaimedItem, hold: &Arc<Hold>) -> Dispatched<Done> {
         let Some(setup) = self.rails.get(&item.rail_type) else {
             return Dispatched::Unsent(Unsent::Undecided);
         };
         let started = Instant::now();
-        match self.carry_out(item, setup, hold).await {
+        let trace = self.trace(item);
+        match self.carry_out(item, setup, hold, trace.as_deref()).await {
             Ok((answer, then)) => {
                 let trouble = answer.trouble;
                 if let Some(destination) = self.destinations.get(&item.rail_type) {
@@ -445,11 +471,12 @@ impl Lane for PaymentLane {
                     destination.answered(decide::answered(answer.verdict), troubled);
                 }
                 if answer.verdict == Verdict::Unknown {
-                    tracing::warn!(lane = "payments", outbox_id = %item.outbox_id, rail = item.rail_type,
+                    tracing::warn!(lane = "payments", outbox_id = %item.outbox_id, trace_id = %item.trace_id(), rail = item.rail_type,
                         rail_code = answer.code.as_deref(), error_code = answer.error_code.as_deref(), park = then == Then::Park, "the outcome is unknown");
                 }
                 let asked_only = item.must_inquire && !hold.was_sent();
-                let done = done(item, answer, then, asked_only, started.elapsed());
+                let took = started.elapsed();
+                let done = done(item, answer, then, asked_only, took).traced(trace, took, item);
                 Dispatched::Done { done, trouble }
             }
             Err(unsent) => Dispatched::Unsent(unsent),
@@ -472,21 +499,23 @@ impl Lane for PaymentLane {
             .get(&item.rail_type)
             .is_some_and(|setup| decide::parks_at_once(Verdict::Unknown, setup.rail.terms()));
         let then = if parks { Then::Park } else { Then::Settle };
-        done(item, answer, then, false, Duration::ZERO)
+        let done = done(item, answer, then, false, Duration::ZERO);
+        done.traced(self.trace(item), Duration::ZERO, item)
     }
 
     async fn complete(&self, outcomes: &[Done]) -> Result<Vec<Completed>, DbError> {
+        let asked_at = self.traces.now();
         let batch: Vec<Completion> =
             outcomes.iter().filter(|done| !done.park).map(|done| done.completion.clone()).collect();
         let mut batch_answers = if batch.is_empty() {
             Vec::new().into_iter()
         } else {
-            self.executor.complete_batch(&self.worker_id, &batch).await?.into_iter()
+            self.worker.complete_batch(&self.worker_id, &batch).await?.into_iter()
         };
         let mut answers = Vec::with_capacity(outcomes.len());
         for done in outcomes {
             let result = if done.park {
-                match self.executor.park_unknown(&self.worker_id, &done.completion).await {
+                match self.worker.park_unknown(&self.worker_id, &done.completion).await {
                     Ok(settled) => Some(CompletionResult::Recorded(settled)),
                     Err(DbError::LeaseLost { .. }) => Some(CompletionResult::LeaseLost),
                     Err(DbError::TerminalExists { .. }) => Some(CompletionResult::TerminalExists),
@@ -502,56 +531,33 @@ impl Lane for PaymentLane {
                 },
                 Some(CompletionResult::TerminalExists | CompletionResult::LeaseLost) => Completed::Late,
                 Some(CompletionResult::TerminalBlocked) => {
-                    tracing::warn!(lane = "payments", outbox_id = %done.completion.lease.outbox_id, event = "TERMINAL_BLOCKED",
+                    tracing::warn!(lane = "payments", outbox_id = %done.completion.lease.outbox_id, trace_id = %done.trace_id, event = "TERMINAL_BLOCKED",
                         "a second terminal outcome was refused by the unique index; it is kept as evidence");
                     Completed::Blocked
                 }
                 refused @ (Some(CompletionResult::InvalidState | CompletionResult::Integrity) | None) => {
-                    tracing::error!(lane = "payments", outbox_id = %done.completion.lease.outbox_id,
+                    tracing::error!(lane = "payments", outbox_id = %done.completion.lease.outbox_id, trace_id = %done.trace_id,
                         result = ?refused, event = "INTEGRITY_ALARM", "the database refused an outcome");
                     Completed::Alarm
                 }
             });
         }
         self.recognise_own(outcomes, &mut answers).await?;
+        tell_completed(asked_at, outcomes, &answers);
         Ok(answers)
     }
 
     async fn keep_evidence(&self, done: &Done) -> Result<bool, DbError> {
-        let late = self.executor.record_late_outcome(&self.worker_id, &done.completion).await?;
-        let outbox_id = done.completion.lease.outbox_id;
+        let late = self.worker.record_late_outcome(&self.worker_id, &done.completion).await?;
+        let (outbox_id, trace_id) = (done.completion.lease.outbox_id, done.trace_id);
         if late.conflict {
-            tracing::error!(lane = "payments", %outbox_id, event = "LATE_OUTCOME_CONFLICT",
+            tracing::error!(lane = "payments", %outbox_id, %trace_id, event = "LATE_OUTCOME_CONFLICT",
                 "a late outcome contradicts the ledger: money may have moved twice, or although FAILED says it did not");
         } else {
-            tracing::warn!(lane = "payments", %outbox_id, event = "CONCURRENCY_EVENT",
+            tracing::warn!(lane = "payments", %outbox_id, %trace_id, event = "CONCURRENCY_EVENT",
                 "the lease was lost before the outcome was written; it is kept as evidence");
         }
         Ok(late.conflict)
-    }
-
-    async fn renew(
-        &self,
-        leases: &[Lease],
-        lease: Duration,
-    ) -> Result<Vec<(Lease, bool)>, DbError> {
-        let seconds = i32::try_from(lease.as_secs()).unwrap_or(i32::MAX);
-        let answers = self.executor.renew(&self.worker_id, leases, seconds).await?;
-        Ok(leases
-            .iter()
-            .copied()
-            .zip(answers.into_iter().map(|(_, until)| until.is_some()))
-            .collect())
-    }
-
-    async fn give_back(&self, leases: &[Lease]) -> Result<(), DbError> {
-        self.executor.return_unsent(&self.worker_id, leases).await.map(|_| ())
-    }
-
-    async fn repair(&self, items_max: usize) -> Result<Vec<String>, DbError> {
-        let items_max = i32::try_from(items_max).unwrap_or(i32::MAX);
-        let repaired = self.executor.repair(&self.worker_id, items_max).await?;
-        Ok(repaired.into_iter().map(|item| item.outbox_id.to_string()).collect())
     }
 }
 
@@ -571,7 +577,7 @@ impl PaymentLane {
         if late.is_empty() {
             return Ok(());
         }
-        let own = self.executor.recorded_under(&late).await?;
+        let own = self.worker.recorded_under(&late).await?;
         for (done, answer) in outcomes.iter().zip(answers) {
             if *answer == Completed::Late && own.contains(&done.completion.lease.outbox_id) {
                 let tally = match done.completion.outcome {

@@ -16,6 +16,33 @@ use crate::money::{Amount, Defect};
 ///
 /// The lane checks the amount before it calls [`validate`](Self::validate), calls that before every dispatch,
 /// puts a hard time limit on every call, and treats a panic as an unknown outcome.
+///
+/// ```
+/// # use symphony::lanes::payments::rail::{Answer, Inquiry, Payment, Rail, Terms};
+/// # use symphony::money::Defect;
+/// /// Takes every payment, and forgets it.
+/// struct Printer(Terms);
+///
+/// #[async_trait::async_trait]
+/// impl Rail for Printer {
+///     fn terms(&self) -> &Terms {
+///         &self.0
+///     }
+///
+///     fn validate(&self, _payment: &Payment) -> Result<(), Defect> {
+///         Ok(())
+///     }
+///
+///     async fn dispatch(&self, payment: &Payment) -> Answer {
+///         println!("{:?} under the key {}", payment.amount, payment.key);
+///         Answer::accepted(payment.key.to_string())
+///     }
+///
+///     async fn inquire(&self, _payment: &Payment) -> Inquiry {
+///         Inquiry::NotFound
+///     }
+/// }
+/// ```
 #[async_trait]
 pub trait Rail: Send + Sync + 'static {
     /// What the lane must know to treat this rail safely.

@@ -1,4 +1,4 @@
-//! When cron triggers are due, and who fires them: any process may, one does.
+//! When cron triggers are due. Any process may fire a tick; the database lets one do so.
 
 use std::str::FromStr as _;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use chrono_tz::Tz;
 use croner::Cron;
 
-use crate::db::{DbError, DueTick, Executor};
+use crate::db::{DbError, DueTick, Worker};
 
 /// At most this many ticks in one look.
 const TICKS_MAX: i64 = 500;
@@ -73,29 +73,28 @@ fn step(due: &DueTick) -> Step {
     if due.catch_up || due.now - tick_at <= KEPT_WITHIN {
         return Step { fire: true, next: schedule.next_after(tick_at).unwrap_or(never) };
     }
-    // Missed: none of those that lie behind, but the next one at its time.
+    // Missed: skip the ticks in the past, and fire the next one at its time.
     Step { fire: false, next: schedule.next_after(due.now).unwrap_or(never) }
 }
 
 /// Fires cron triggers. Any number of processes may run one: the database lets each tick be fired once.
 #[derive(Debug)]
 pub struct Ticker {
-    executor: Executor,
+    worker: Worker,
 }
 
 impl Ticker {
     /// A ticker on this database.
-    pub fn new(executor: Executor) -> Self {
-        Self { executor }
+    pub fn new(worker: Worker) -> Self {
+        Self { worker }
     }
 
     /// Fire whatever is due; answers how many ticks this process fired.
     pub async fn fire_due(&self) -> Result<usize, DbError> {
         let mut fired = 0;
-        for due in self.executor.due_ticks(TICKS_MAX).await? {
+        for due in self.worker.due_ticks(TICKS_MAX).await? {
             let Step { fire, next } = step(&due);
-            let first =
-                self.executor.fire_cron_tick(due.trigger_id, due.tick_at, next, fire).await?;
+            let first = self.worker.fire_cron_tick(due.trigger_id, due.tick_at, next, fire).await?;
             fired += usize::from(first && fire);
         }
         Ok(fired)

@@ -1,8 +1,7 @@
-//! Whoever waits for an answer: a oneshot under a fresh name. The wake-up carries only the name, from whichever process
-//! ran the script; the answer is read from the execution. A waiting client costs no thread and no connection.
+//! The clients that wait for an answer: a oneshot channel each, under a fresh name. The process that ran the script notifies
+//! with the name only; the answer is read from the execution. A waiting client costs no thread and no connection.
 //!
-//! Where the process that waits has also run the script, it knows the answer once that is committed, and nobody reads it
-//! back.
+//! If the waiting process ran the script itself, it has the answer after the commit and does not read it back.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,11 +12,11 @@ use sqlx::postgres::PgConnectOptions;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use crate::db::{DbError, Executor, ReplyListener};
+use crate::db::{DbError, ReplyListener, Worker};
 
-/// Wake-ups are hints: whoever still waits is looked for as often as this.
+/// Notifications may be lost, so the answers still waited for are read this often.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How often to look where nothing can be heard.
+/// How often to read where notifications do not arrive.
 const LOOK_UNHEARD_EVERY: Duration = Duration::from_millis(100);
 /// At most this many names in one look.
 const NAMES_MAX: usize = 1_000;
@@ -39,7 +38,7 @@ pub struct Replies {
     waiting: Waiting,
 }
 
-/// A place in the inbox; given up when dropped.
+/// One client that waits; it waits no longer when this is dropped.
 #[derive(Debug)]
 pub struct Awaited {
     /// The name to write into the row.
@@ -49,8 +48,8 @@ pub struct Awaited {
 }
 
 impl Awaited {
-    /// Wait, at most so long; `None` if no answer came.
-    pub async fn within(mut self, limit: Duration) -> Option<Reply> {
+    /// Wait, at most so long; `None` if no answer came. It may be waited for again then.
+    pub async fn within(&mut self, limit: Duration) -> Option<Reply> {
         tokio::time::timeout(limit, &mut self.receiver).await.ok()?.ok()
     }
 }
@@ -65,22 +64,35 @@ impl Replies {
     /// Hear of answers from other processes: run this beside.
     pub fn fill(
         &self,
-        executor: Executor,
+        worker: Worker,
         listen: PgConnectOptions,
     ) -> impl Future<Output = ()> + Send + use<> {
-        fill(self.waiting.clone(), executor, listen)
+        fill(self.waiting.clone(), worker, listen)
     }
 
     /// An answer that was committed here. Whoever waits elsewhere reads it.
     pub(super) fn answered(&self, name: Uuid, execution_id: Uuid, answer: &RawValue) {
-        // Whoever waited may have gone.
+        // The client may have gone.
         drop(
             take(&self.waiting, name)
                 .map(|sender| sender.send(Reply { execution_id, answer: Ok(answer.to_owned()) })),
         );
     }
 
-    /// Take a place before the row is written.
+    /// A failure that was committed here.
+    pub(super) fn failed(&self, name: Uuid, execution_id: Uuid, code: &str) {
+        drop(
+            take(&self.waiting, name)
+                .map(|sender| sender.send(Reply { execution_id, answer: Err(code.to_owned()) })),
+        );
+    }
+
+    /// Somebody waits under this name in this process.
+    pub(super) fn waits(&self, name: Uuid) -> bool {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&name)
+    }
+
+    /// Begin to wait, before the row is written.
     pub fn expect(&self) -> Awaited {
         let (name, (sender, receiver)) = (Uuid::new_v4(), oneshot::channel());
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(name, sender);
@@ -93,13 +105,13 @@ impl Replies {
     }
 }
 
-async fn fill(waiting: Waiting, executor: Executor, listen: PgConnectOptions) {
+async fn fill(waiting: Waiting, worker: Worker, listen: PgConnectOptions) {
     loop {
-        if let Err(error) = fill_once(&waiting, &executor, &listen).await {
+        if let Err(error) = fill_once(&waiting, &worker, &listen).await {
             tracing::warn!(lane = "triggers", code = error.code(), %error, "answers do not arrive; listening is tried again");
         }
         tokio::time::sleep(LOOK_EVERY).await;
-        if let Err(error) = deliver(&waiting, &executor, &everybody(&waiting)).await {
+        if let Err(error) = deliver(&waiting, &worker, &everybody(&waiting)).await {
             tracing::warn!(lane = "triggers", code = error.code(), %error, "answers could not be looked for");
         }
     }
@@ -107,11 +119,12 @@ async fn fill(waiting: Waiting, executor: Executor, listen: PgConnectOptions) {
 
 async fn fill_once(
     waiting: &Waiting,
-    executor: &Executor,
+    worker: &Worker,
     listen: &PgConnectOptions,
 ) -> Result<(), DbError> {
-    let Some(mut listener) = ReplyListener::connect(executor.listen_options(listen)).await? else {
-        return look_for_ever(waiting, executor).await;
+    let connecting = ReplyListener::connect(worker.listen_options(listen), worker.schema());
+    let Some(mut listener) = connecting.await? else {
+        return look_for_ever(waiting, worker).await;
     };
     loop {
         let mut names = match tokio::time::timeout(LOOK_EVERY, listener.next()).await {
@@ -121,7 +134,7 @@ async fn fill_once(
             },
             Err(_elapsed) => everybody(waiting),
         };
-        // Whatever else has been heard meanwhile comes along in one look.
+        // All names heard by now are read at once.
         while names.len() < NAMES_MAX
             && let Ok(heard) = tokio::time::timeout(Duration::ZERO, listener.next()).await
         {
@@ -130,15 +143,15 @@ async fn fill_once(
                 None => return Ok(()),
             }
         }
-        deliver(waiting, executor, &names).await?;
+        deliver(waiting, worker, &names).await?;
     }
 }
 
-/// Behind a transaction pooler nothing is heard: whoever waits for another process is looked for often.
-async fn look_for_ever(waiting: &Waiting, executor: &Executor) -> Result<(), DbError> {
+/// Behind a transaction pooler no notification arrives, so answers of other processes are read often.
+async fn look_for_ever(waiting: &Waiting, worker: &Worker) -> Result<(), DbError> {
     loop {
         tokio::time::sleep(LOOK_UNHEARD_EVERY).await;
-        deliver(waiting, executor, &everybody(waiting)).await?;
+        deliver(waiting, worker, &everybody(waiting)).await?;
     }
 }
 
@@ -151,7 +164,7 @@ fn everybody(waiting: &Waiting) -> Vec<Uuid> {
     waiting.keys().copied().take(NAMES_MAX).collect()
 }
 
-async fn deliver(waiting: &Waiting, executor: &Executor, names: &[Uuid]) -> Result<(), DbError> {
+async fn deliver(waiting: &Waiting, worker: &Worker, names: &[Uuid]) -> Result<(), DbError> {
     let ours: Vec<Uuid> = {
         let waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
         names.iter().copied().filter(|name| waiting.contains_key(name)).collect()
@@ -159,7 +172,7 @@ async fn deliver(waiting: &Waiting, executor: &Executor, names: &[Uuid]) -> Resu
     if ours.is_empty() {
         return Ok(());
     }
-    for row in executor.replies(&ours).await? {
+    for row in worker.replies(&ours).await? {
         let answer = match (row.dispatched, row.result) {
             (true, Some(result)) => Ok(result.0),
             (_, _) => Err(row.error_code.unwrap_or_else(|| "FAILED".to_owned())),

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::{SECRET, environment, settings};
-use crate::buses::conformance::{Arrival, Condition, Outcome, Probe, check};
+use crate::buses::conformance::{Arrival, ClaimOutcome, Condition, Probe, check};
 use crate::buses::http::HttpBus;
 use crate::buses::webhook_signature::{Secret, verify};
 use crate::rails::http::tests::server::{Received, read, response};
@@ -88,8 +88,8 @@ impl Shared {
         if request.body.len() > BODY_BYTES_MAX {
             return 413;
         }
-        if header("symphony-event-type") == "events.gone" {
-            return 410;
+        if header("symphony-event-type") == "events.large" {
+            return 413;
         }
         let (id, timestamp) = (header("webhook-id"), header("webhook-timestamp"));
         let secrets = Secret::parse_list(SECRET).unwrap();
@@ -153,7 +153,11 @@ impl Probe for Broken {
     }
 
     fn spoil(&self, message: &mut Message) -> bool {
-        "events.gone".clone_into(&mut message.event_type);
+        for (name, value) in &mut message.headers {
+            if *name == "symphony-event-type" {
+                "events.large".clone_into(value);
+            }
+        }
         true
     }
 }
@@ -165,6 +169,6 @@ async fn the_http_bus_keeps_every_claim() {
         HttpBus::new(&settings(&format!("http://127.0.0.1:{}/", probe.port)), environment).unwrap();
     assert_eq!(bus.terms().batch_max, 10);
     let report = check(&bus, &probe).await;
-    let all = report.claims.iter().all(|claim| claim.outcome == Outcome::Passed);
+    let all = report.claims.iter().all(|claim| claim.outcome == ClaimOutcome::Passed);
     assert!(all && report.claims.len() >= 19, "{report}");
 }

@@ -1,14 +1,13 @@
-//! Webhooks against real sockets: raw servers for the bytes, and the local receiver.
+//! Webhooks against real sockets: raw servers, for the bytes. The local receiver is tried in symphony-lab.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod addresses;
 mod conformance;
-mod receiver;
 mod settings;
 mod wire;
 
 use chrono::Utc;
-use serde_json::value::RawValue;
+use symphony::event::envelope::{Binding, Format};
 use symphony::lanes::events::bus::Message;
 use uuid::Uuid;
 
@@ -52,17 +51,9 @@ pub(super) fn message(position: i64) -> Message {
     let event_id = Uuid::new_v4();
     let body = format!(
         r#"{{ "envelope":{{"v":1, "eventId":"{event_id}","occurredAt":"2026-11-02T09:30:00Z",
-        "tenantId":"tnt é","type":"events.transfers.submitted"}},
+        "tenantId":"tnt é","traceparent":"{TRACE}","type":"events.transfers.submitted"}},
         "key":{{"transferId":"tr_{position}"}}, "payload":{{"n":1.10, "text":"ü \u00fc \/"}} }}"#
     );
-    Message {
-        event_id,
-        position,
-        key: format!("tr_{position}"),
-        event_type: "events.transfers.submitted".to_owned(),
-        tenant_id: "tnt é".to_owned(),
-        traceparent: Some(TRACE.to_owned()),
-        created_at: Utc::now(),
-        body: RawValue::from_string(body).unwrap(),
-    }
+    let format = Format::own(Binding::Http);
+    Message::new(&format, &body, position, Utc::now()).unwrap()
 }

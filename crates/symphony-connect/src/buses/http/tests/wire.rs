@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::Utc;
-use symphony::lanes::events::bus::{Bus as _, Message, Publication};
+use symphony::lanes::events::bus::{Bus as _, Cause, Message, Publication};
 use tokio::net::TcpListener;
 use tokio::sync::Barrier;
 
@@ -37,7 +37,7 @@ async fn an_event_is_posted_byte_for_byte_signed_and_labelled() {
     let [request] = &server.received()[..] else { panic!("one request") };
     let line = (request.method.as_str(), request.target.as_str());
     assert_eq!(line, ("POST", "/hooks?from=a%20b"));
-    assert_eq!(request.body, message.body.get().as_bytes());
+    assert_eq!(request.body, message.body.as_bytes());
     for (name, value) in [
         ("host", format!("127.0.0.1:{}", server.port)),
         ("content-type", "application/json".to_owned()),
@@ -83,7 +83,7 @@ async fn the_id_is_the_same_on_every_try_and_so_is_the_body() {
     assert_eq!(received.len(), 3);
     for request in received {
         assert_eq!(request.headers["webhook-id"], message.event_id.to_string());
-        assert_eq!(request.body, message.body.get().as_bytes());
+        assert_eq!(request.body, message.body.as_bytes());
     }
 }
 
@@ -94,16 +94,19 @@ async fn every_status_means_what_the_table_says() {
         (201, "", "accepted"),
         (202, "", "accepted"),
         (204, "", "accepted"),
-        (410, "", "refused GONE"),
+        (410, "", "again GONE until mended"),
         (413, "", "refused OVERSIZE"),
         (429, "Retry-After: 7\r\n", "again THROTTLED unwell after 7"),
         (429, "", "again THROTTLED unwell"),
         (400, "", "again REJECTED"),
-        (401, "", "again REJECTED"),
-        (404, "", "again REJECTED"),
+        (401, "", "again NOT_AUTHORIZED until mended"),
+        (403, "", "again NOT_AUTHORIZED until mended"),
+        (404, "", "again NO_SUCH_TOPIC until mended"),
+        (405, "", "again NO_SUCH_TOPIC until mended"),
+        (415, "", "again WRONG_ENVELOPE until mended"),
         (408, "", "again REJECTED"),
         (422, "", "again REJECTED"),
-        (302, "Location: http://127.0.0.1/\r\n", "again REDIRECTED"),
+        (302, "Location: http://127.0.0.1/\r\n", "again REDIRECTED until mended"),
         (500, "", "again RECEIVER_FAILED unknown unwell"),
         (502, "", "again RECEIVER_FAILED unknown unwell"),
         (503, "Retry-After: 30\r\n", "again RECEIVER_FAILED unknown unwell after 30"),
@@ -158,7 +161,7 @@ async fn a_redirect_is_not_followed() {
     for status in [301, 302, 303, 307, 308] {
         let location = format!("Location: http://127.0.0.1:{}/\r\n", elsewhere.port);
         let answer = answer_to(response(status, &location, "")).await;
-        assert_eq!(in_words(&answer), "again REDIRECTED");
+        assert_eq!(in_words(&answer), "again REDIRECTED until mended");
     }
     assert!(elsewhere.received().is_empty());
 }
@@ -198,7 +201,7 @@ async fn an_unknown_topic_is_said_for_every_message_and_nothing_is_sent() {
     let server = Server::answering(json(200, "{}")).await;
     let answers = bus(&url(&server)).publish("crm", &[&message(1), &message(2)]).await;
     let words: Vec<String> = answers.iter().map(in_words).collect();
-    assert_eq!(words, ["again NO_SUCH_TOPIC", "again NO_SUCH_TOPIC"]);
+    assert_eq!(words, ["again NO_SUCH_TOPIC until mended"; 2]);
     assert!(server.received().is_empty());
 }
 
@@ -227,10 +230,14 @@ pub(super) fn in_words(publication: &Publication) -> String {
     match publication {
         Publication::Accepted { .. } => "accepted".to_owned(),
         Publication::Refused(trouble) => format!("refused {}", trouble.code),
-        Publication::Again { trouble, unknown, bus_unwell, retry_after } => {
+        Publication::Again { trouble, unknown, cause, retry_after } => {
             let mut words = format!("again {}", trouble.code);
             words.push_str(if *unknown { " unknown" } else { "" });
-            words.push_str(if *bus_unwell { " unwell" } else { "" });
+            words.push_str(match cause {
+                Cause::Message => "",
+                Cause::Destination => " unwell",
+                Cause::Setup => " until mended",
+            });
             if let Some(after) = retry_after {
                 words.push_str(&format!(" after {}", after.as_secs()));
             }

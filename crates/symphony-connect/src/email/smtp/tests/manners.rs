@@ -144,6 +144,6 @@ async fn settings_that_make_no_sense_are_refused_by_name() {
         (SmtpListenerSettings { message_bytes_max: 0, ..Default::default() }, "message_bytes_max"),
         (SmtpListenerSettings { connections_max: 0, ..Default::default() }, "connections_max"),
     ] {
-        assert_eq!(settings.check().unwrap_err().field, field);
+        assert_eq!(settings.check().unwrap_err().first().field, field);
     }
 }

@@ -1,12 +1,17 @@
 //! Scripts on the real engine, with entries in a map.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod compiles;
+mod cost;
 mod fetches;
 mod handlers;
 mod host_api;
 mod limits;
 mod prototypes;
+#[cfg(feature = "typescript")]
+mod typescript;
 mod values;
+mod web;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -15,7 +20,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::value::RawValue;
 use symphony::lanes::triggers::executor::{
-    Execution, Executor as _, Outcome, Request, ScriptStore,
+    Departure, Entry, Execution, Executor as _, Listed, Request, RunOutcome, ScriptStore, Slot,
 };
 use uuid::Uuid;
 
@@ -30,7 +35,7 @@ pub(super) struct MapStore {
 
 #[async_trait]
 impl ScriptStore for MapStore {
-    async fn kv_get(&self, app_id: Uuid, key: &str) -> Result<Option<Box<RawValue>>, String> {
+    async fn kv_get(&self, app_id: Uuid, key: &str) -> Result<Option<Entry>, String> {
         if key == "broken" {
             return Err("the store is away".to_owned());
         }
@@ -39,24 +44,31 @@ impl ScriptStore for MapStore {
         }
         let entries = self.entries.lock().unwrap();
         let found = entries.get(&(app_id, key.to_owned()));
-        Ok(found.map(|value| RawValue::from_string(value.clone()).unwrap()))
+        Ok(found.map(|value| Entry {
+            value: RawValue::from_string(value.clone()).unwrap(),
+            version: format!("v{}", value.len()),
+        }))
     }
 
     async fn kv_list(
         &self,
         app_id: Uuid,
         prefix: &str,
+        after: Option<&str>,
         keys_max: u32,
-    ) -> Result<Vec<String>, String> {
+    ) -> Result<Listed, String> {
         let entries = self.entries.lock().unwrap();
         let mut keys: Vec<String> = entries
             .keys()
-            .filter(|(app, key)| *app == app_id && key.starts_with(prefix))
+            .filter(|(app, key)| {
+                *app == app_id && key.starts_with(prefix) && Some(key.as_str()) > after
+            })
             .map(|(_, key)| key.clone())
             .collect();
         keys.sort();
         keys.truncate(keys_max as usize);
-        Ok(keys)
+        let digest = keys.join(" ");
+        Ok(Listed { keys, digest })
     }
 }
 
@@ -88,6 +100,8 @@ pub(super) fn request(source: &str) -> Request {
         app: "shop".to_owned(),
         script: "order".to_owned(),
         source: source.into(),
+        file: "script.js".into(),
+        modules: std::sync::Arc::default(),
         url: None,
         source_kind: "queue".to_owned(),
         payload: RawValue::from_string(r#"{"message":{"n":7}}"#.to_owned()).unwrap().into(),
@@ -97,19 +111,22 @@ pub(super) fn request(source: &str) -> Request {
         root_execution_id: Uuid::from_u128(5),
         attempt: 1,
         timeout: Duration::from_secs(20),
+        slot: Slot::default(),
+        departure: Departure::default(),
+        traceparent: None,
     }
 }
 
 /// How a run ended, in words: its value, or its code and message.
 pub(super) fn in_words(execution: &Execution) -> String {
     match &execution.outcome {
-        Outcome::Value(value) => value.get().to_owned(),
-        Outcome::Failed { code, message, retryable } => {
+        RunOutcome::Value(value) => value.get().to_owned(),
+        RunOutcome::Failed { code, message, retryable } => {
             assert!(execution.effects.is_empty() && message.chars().count() <= 500);
             format!("{code}{} {message}", if *retryable { "" } else { "!" })
         }
-        Outcome::Away { code, .. } => panic!("a script is never away: {code}"),
-        Outcome::TimedOut => {
+        RunOutcome::Away { code, .. } => panic!("a script is never away: {code}"),
+        RunOutcome::TimedOut => {
             assert!(execution.effects.is_empty());
             "TimedOut".to_owned()
         }

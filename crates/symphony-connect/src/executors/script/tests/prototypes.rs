@@ -1,6 +1,6 @@
 //! Games with prototypes, getters and proxies: the host takes only strings, so they end in plain values or errors.
 
-use symphony::lanes::triggers::executor::{Effect, Executor as _, Outcome};
+use symphony::lanes::triggers::executor::{Effect, Executor as _, RunOutcome};
 
 use super::{NEIGHBOUR, executor, handler, in_words, request};
 
@@ -217,7 +217,7 @@ async fn a_poisoned_run_leaves_its_neighbour_well() {
         neighbour.app_id = NEIGHBOUR;
         let execution = executor.run(&neighbour).await;
         assert!(
-            matches!(&execution.outcome, Outcome::Value(v) if v.get() == r#""[\"aa\",\"bb\"]""#),
+            matches!(&execution.outcome, RunOutcome::Value(v) if v.get() == r#""[\"aa\",\"bb\"]""#),
             "{name}"
         );
     }

@@ -8,7 +8,7 @@ use symphony::domain::RailKey;
 use symphony::money::DestinationRule;
 
 use super::server::{Reaction, Received, Server, json, response};
-use crate::rails::conformance::{Misbehaviour, Outcome, Provider, check, tests::sample};
+use crate::rails::conformance::{ClaimOutcome, Misbehaviour, Provider, check, tests::sample};
 use crate::rails::http::{HttpRail, HttpRailSettings};
 
 #[derive(Default)]
@@ -119,6 +119,7 @@ async fn the_http_rail_keeps_every_claim() {
     .unwrap();
     let report = check(&rail, &provider, &sample()).await;
     assert!(report.passed(), "{report}");
-    let untested = report.claims.iter().filter(|claim| claim.outcome != Outcome::Passed).count();
+    let untested =
+        report.claims.iter().filter(|claim| claim.outcome != ClaimOutcome::Passed).count();
     assert_eq!(untested, 0, "{report}");
 }

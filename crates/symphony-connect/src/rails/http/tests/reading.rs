@@ -6,12 +6,12 @@ use std::time::Duration;
 use chrono::{DateTime, TimeZone as _, Utc};
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue, RETRY_AFTER};
+use symphony::json::Pointer;
 use symphony::lanes::payments::rail::Inquiry;
 use symphony::lanes::payments::rail::Verdict::{Accepted, Refused, Retryable, Unknown};
 
 use crate::http_client::Reply;
 use crate::http_client::retry_after;
-use crate::rails::http::pointer::Pointer;
 use crate::rails::http::reading::Reader;
 use crate::rails::taxonomy::{CodeTable, Preset};
 

@@ -118,7 +118,7 @@ fn contradictions_are_refused_with_one_line_that_names_the_field() {
         change(&mut settings);
         let error = HttpRail::new(&settings, environment).err();
         let error = error.unwrap_or_else(|| panic!("case {number} ({field}) was accepted"));
-        assert_eq!(error.field, *field, "case {number}: {error}");
+        assert_eq!(error.first().field, *field, "case {number}: {error}");
         let line = error.to_string();
         assert!(!line.contains('\n') && !line.contains("secret-"), "case {number}: {line}");
         assert!(!line.contains("password@") && !line.contains("Bearer"), "case {number}: {line}");

@@ -1,0 +1,219 @@
+//! Who calls: a bearer token, what it may do, and how often.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use sha2::{Digest as _, Sha256};
+use symphony::db::{Database, DbError, TokenIdentity};
+use symphony::domain::OutboxId;
+use uuid::Uuid;
+
+use super::everything::Everything;
+use super::problem::Problem;
+use crate::bounds::{EVERYTHING_TIME_MAX, FAILED_TOKENS_PER_SECOND, TOKENS_REMEMBERED_MAX};
+
+/// What every token begins with, so that a scanner of sources finds one that was left there.
+const TOKEN_PREFIX: &str = "symphony_";
+
+/// Whoever sent the request.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    pub(crate) token: TokenIdentity,
+    /// Acts as the roles of the token's scopes, and for the token.
+    pub(crate) database: Database,
+    /// Of this process: who looks at everything there is.
+    pub(crate) everything: Everything,
+}
+
+/// What a request may be for; each is a role of the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    Ingest,
+    Operate,
+    Approve,
+    Read,
+    /// Call routes of apps that need a token.
+    Call,
+}
+
+impl Scope {
+    /// The scopes that have it.
+    fn granted_by(self) -> &'static [&'static str] {
+        match self {
+            Self::Ingest => &["ingest"],
+            Self::Operate => &["operate"],
+            Self::Approve => &["approve"],
+            Self::Call => &["call"],
+            // Whoever acts sees what they act on.
+            Self::Read => &["read", "audit", "operate", "approve"],
+        }
+    }
+}
+
+impl Caller {
+    /// Whether the token has one of the scopes needed.
+    pub(crate) fn may(&self, scope: Scope) -> bool {
+        let granted = scope.granted_by();
+        self.token.scopes.iter().any(|held| granted.contains(&held.as_str()))
+    }
+
+    /// Refuse a token that has none of the scopes needed.
+    pub(crate) fn needs(&self, scope: Scope) -> Result<(), Problem> {
+        if self.may(scope) {
+            return Ok(());
+        }
+        let granted = scope.granted_by().join(" or ");
+        let detail = format!("this needs a token with scope {granted}");
+        Err(Problem::new(StatusCode::FORBIDDEN, "SCOPE_MISSING", detail))
+    }
+
+    /// The payments that a rail knows by this key: all of them are looked at.
+    pub(crate) async fn find_by_rail_key(&self, key: Uuid) -> Result<Vec<OutboxId>, Problem> {
+        let reader = self.database.auditor();
+        let looking = async move { reader.find_by_rail_key(key, EVERYTHING_TIME_MAX).await };
+        self.everything.look(looking).await
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let found = parts.extensions.get::<Self>().cloned();
+        found.ok_or_else(|| Problem::unauthenticated("a bearer token is missing"))
+    }
+}
+
+/// Authenticates every request of the API.
+pub(crate) struct Door {
+    database: Database,
+    interval: Duration,
+    limits: Mutex<Limits>,
+    everything: Everything,
+}
+
+#[derive(Default)]
+struct Limits {
+    /// By the hash of a token that was good: until when its calls are spoken for.
+    tokens: HashMap<[u8; 32], Instant>,
+    /// The same of all that were not.
+    failed: Option<Instant>,
+}
+
+impl Door {
+    pub(crate) fn new(database: Database, rate_per_second: u32) -> Self {
+        let interval = Duration::from_secs(1) / rate_per_second.max(1);
+        Self { database, interval, limits: Mutex::default(), everything: Everything::default() }
+    }
+
+    /// Whose the token is; `None` of the limits means that it may not be asked now.
+    pub(crate) async fn caller(&self, secret: &str) -> Result<Caller, Problem> {
+        let hash: [u8; 32] = Sha256::digest(secret.as_bytes()).into();
+        self.take_turn(hash)?;
+        match self.database.authenticate(secret).await {
+            Ok(token) => {
+                let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+                if limits.tokens.len() < TOKENS_REMEMBERED_MAX {
+                    limits.tokens.entry(hash).or_insert_with(Instant::now);
+                }
+                drop(limits);
+                let database = self.database.for_token(secret, &token.scopes);
+                Ok(Caller { token, database, everything: self.everything.clone() })
+            }
+            Err(DbError::TokenRefused { message }) => {
+                let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+                limits.tokens.remove(&hash);
+                Err(Problem::unauthenticated(&message))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A known token has a rate of its own; all unknown ones share one, so that guessing cannot keep the database busy.
+    fn take_turn(&self, hash: [u8; 32]) -> Result<(), Problem> {
+        let now = Instant::now();
+        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let Limits { tokens, failed } = &mut *limits;
+        let (turn, interval) = if let Some(turn) = tokens.get_mut(&hash) {
+            (turn, self.interval)
+        } else {
+            let interval = Duration::from_secs(1) / FAILED_TOKENS_PER_SECOND;
+            (failed.get_or_insert(now), interval)
+        };
+        let next = (*turn).max(now) + interval;
+        // A second's worth may come at once.
+        if next > now + Duration::from_secs(1) {
+            return Err(Problem::too_often());
+        }
+        *turn = next;
+        Ok(())
+    }
+}
+
+/// Lets a request through that has a good token.
+pub(super) async fn authenticate(
+    State(door): State<Arc<Door>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let secret = match bearer(request.headers()) {
+        Ok(secret) => secret.to_owned(),
+        Err(problem) => return problem.into_response(),
+    };
+    match door.caller(&secret).await {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(problem) => problem.into_response(),
+    }
+}
+
+/// The token that a request carries.
+pub(crate) fn bearer(headers: &HeaderMap) -> Result<&str, Problem> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let missing = || Problem::unauthenticated("Authorization must be: Bearer, a space and a token");
+    let value = values.next().ok_or_else(missing)?;
+    // Two of them are a trick on whoever reads only one.
+    if values.next().is_some() {
+        return Err(missing());
+    }
+    let value = value.to_str().map_err(|_| missing())?;
+    let (scheme, secret) = value.split_once(' ').ok_or_else(missing)?;
+    if !scheme.eq_ignore_ascii_case("bearer") || !is_token(secret) {
+        return Err(missing());
+    }
+    Ok(secret)
+}
+
+/// Whether it looks like one: anything else is not asked about.
+pub(crate) fn is_token(secret: &str) -> bool {
+    secret.strip_prefix(TOKEN_PREFIX).is_some_and(|digits| {
+        digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+    })
+}
+
+/// A token's secret: 256 random bits of the system's.
+pub(crate) fn new_secret() -> io::Result<String> {
+    Ok(format!("{TOKEN_PREFIX}{}", random_digits()?))
+}
+
+/// 256 random bits of the system's, in hexadecimal digits.
+pub(crate) fn random_digits() -> io::Result<String> {
+    let mut bits = [0_u8; 32];
+    File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bits))?;
+    let mut digits = String::with_capacity(64);
+    for byte in bits {
+        let _infallible = write!(digits, "{byte:02x}");
+    }
+    Ok(digits)
+}

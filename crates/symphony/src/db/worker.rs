@@ -1,0 +1,69 @@
+//! Who works: one call, one transaction, one limit on the whole. What is called is filed by lane.
+
+use super::producer::confirmed;
+use super::{Database, DbError, Role, RoleTransaction, Session};
+
+/// Works items on behalf of one worker.
+#[derive(Debug, Clone)]
+pub struct Worker {
+    pub(super) database: Database,
+}
+
+impl Worker {
+    pub(super) fn new(database: Database) -> Self {
+        Self { database }
+    }
+
+    /// One call of a worker: a transaction of its own, with a limit on the whole. If no answer comes in time, nobody
+    /// knows what became of it.
+    pub(super) async fn call<T>(
+        &self,
+        query: impl AsyncFnOnce(Session<'_>) -> Result<T, sqlx::Error>,
+    ) -> Result<T, DbError> {
+        self.call_until(RoleTransaction::commit, query).await
+    }
+
+    /// The same for reads, and for calls that may be repeated whatever became of the first: a claim (its leases
+    /// expire), a completion (it finds its own rows), a renewal.
+    pub(super) async fn call_repeatable<T>(
+        &self,
+        query: impl AsyncFnOnce(Session<'_>) -> Result<T, sqlx::Error>,
+    ) -> Result<T, DbError> {
+        self.call_until(RoleTransaction::commit_repeatable, query).await
+    }
+
+    /// The same where what was answered counts even if the COMMIT then gets no answer; says whether it got one.
+    pub(super) async fn call_unconfirmed<T>(
+        &self,
+        query: impl AsyncFnOnce(Session<'_>) -> Result<T, sqlx::Error>,
+    ) -> Result<(T, bool), DbError> {
+        let mut answered = None;
+        let called = self
+            .call_until(RoleTransaction::commit_repeatable, async |session| {
+                answered = Some(query(session).await?);
+                Ok(())
+            })
+            .await;
+        confirmed(answered, called)
+    }
+
+    async fn call_until<T>(
+        &self,
+        commit: impl AsyncFnOnce(RoleTransaction) -> Result<(), DbError>,
+        query: impl AsyncFnOnce(Session<'_>) -> Result<T, sqlx::Error>,
+    ) -> Result<T, DbError> {
+        let answer = self
+            .database
+            .in_time(async {
+                let mut transaction = self.database.begin(Role::Worker).await?;
+                let answer = query(transaction.session()).await?;
+                commit(transaction).await?;
+                Ok(answer)
+            })
+            .await;
+        if matches!(answer, Err(DbError::OtherServer { .. })) {
+            self.database.signals().refused.notify_one();
+        }
+        answer
+    }
+}

@@ -1,0 +1,13 @@
+-- pause_trigger_lane: stop running scripts.
+--
+-- Moves    lane: running -> paused
+-- Caller   symphony_operator, symphony_approver
+-- Locks    as switch_outbox_lane
+-- Refuses  P7005 no actor or reason
+-- Why      what fires is written and waits; what is under way ends.
+CREATE OR REPLACE FUNCTION symphony.pause_trigger_lane(p_actor TEXT, p_reason TEXT, p_dry_run BOOLEAN DEFAULT false)
+RETURNS TABLE (target TEXT, state_before TEXT, state_after TEXT, dry_run BOOLEAN)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT s.* FROM symphony.switch_outbox_lane('triggers', true, p_actor, p_reason, p_dry_run) s;
+END $$;

@@ -1,0 +1,500 @@
+//! What many write at once, in SQL: numbers that are added to, comparisons, reads that have changed, entries with an end,
+//! messages in order, and locks that somebody holds.
+
+use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _};
+use uuid::Uuid;
+
+use super::{Item, manifest};
+use crate::support::{TestDb, run, until};
+
+/// `count` items of a queue, held by `w`.
+async fn with_items(count: usize) -> (TestDb, Vec<Item>) {
+    let db = TestDb::new().await;
+    db.push("shop", &manifest(&[("q", "queue", "jobs"), ("k", "kv", "watched")])).await;
+    for n in 0..count {
+        assert!(db.send("shop", "jobs", &json!(n)).await);
+    }
+    let items = db.claim_items("w", 100).await;
+    assert_eq!(items.len(), count);
+    (db, items)
+}
+
+/// Complete items in one call, each with its effects and reads; answers the results.
+async fn complete_on(
+    connection: &mut PgConnection,
+    items: &[(&Item, Value, Value)],
+    lock_wait_ms: i32,
+) -> Result<Vec<String>, sqlx::Error> {
+    let rows = sqlx::query(
+        "SELECT result || coalesce(' ' || state || coalesce(' ' || error_code, ''), '') AS answer \
+         FROM complete_trigger_outbox_attempts(p_worker_id => 'w', p_ids => $1, p_lease_tokens => $2, \
+              p_states => array_fill('DISPATCHED'::text, ARRAY[cardinality($1)]), p_results => NULL, p_effects => $3, \
+              p_reads => $4, p_lock_wait_ms => $5) ORDER BY item_no",
+    )
+    .bind(items.iter().map(|(item, ..)| item.id).collect::<Vec<_>>())
+    .bind(items.iter().map(|(item, ..)| item.token).collect::<Vec<_>>())
+    .bind(items.iter().map(|(_, effects, _)| effects.clone()).collect::<Vec<_>>())
+    .bind(items.iter().map(|(.., reads)| reads.clone()).collect::<Vec<_>>())
+    .bind(lock_wait_ms)
+    .fetch_all(connection)
+    .await?;
+    Ok(rows.iter().map(|row| row.get("answer")).collect())
+}
+
+async fn complete(db: &TestDb, items: &[(&Item, Value, Value)]) -> Vec<String> {
+    complete_on(&mut db.as_role("symphony_executor").await, items, 1_000).await.unwrap()
+}
+
+/// An entry as a script reads it.
+async fn read(db: &TestDb, key: &str) -> Value {
+    let sql = "SELECT (SELECT entry_no || '.' || version FROM kv_entries WHERE key = ";
+    let version: Option<String> = db.one(&format!("{sql}'{key}')")).await;
+    json!({ "key": key, "version": version })
+}
+
+fn set(key: &str, value: i32) -> Value {
+    json!({ "kind": "kv_set", "key": key, "value": value })
+}
+
+#[tokio::test]
+async fn numbers_are_added_to_in_the_completing_transaction() {
+    let (db, items) = with_items(5).await;
+    let add = |by: i32| json!({ "kind": "kv_increment", "key": "n", "by": by });
+    let all: Vec<_> =
+        items[..2].iter().map(|item| (item, json!([add(2), add(3)]), json!([]))).collect();
+    assert_eq!(complete(&db, &all).await, ["OK DISPATCHED", "OK DISPATCHED"]);
+    assert_eq!(db.kv("n").await, Some(json!(10)));
+    // What was set first is added to, and what is set last counts.
+    let mixed = json!([add(1), set("n", 40), add(2)]);
+    assert_eq!(complete(&db, &[(&items[2], mixed, json!([]))]).await, ["OK DISPATCHED"]);
+    assert_eq!(db.kv("n").await, Some(json!(42)));
+    db.kv_set("shop", "n", &json!("text")).await;
+    let settled = db.settle("w", &items[3], "DISPATCHED", json!([add(1)])).await;
+    assert_eq!(settled.outcome, "FAILED EFFECT_REFUSED", "text is no number");
+    assert_eq!(db.kv("n").await, Some(json!("text")));
+    let settled = db
+        .settle(
+            "w",
+            &items[4],
+            "DISPATCHED",
+            json!([{"kind": "kv_increment", "key": "n", "by": "1"}]),
+        )
+        .await;
+    assert_eq!(settled.outcome, "FAILED EFFECT_REFUSED");
+}
+
+#[tokio::test]
+async fn a_run_whose_reads_have_changed_applies_nothing_and_is_still_held() {
+    let (db, items) = with_items(3).await;
+    db.kv_set("shop", "n", &json!(1)).await;
+    let (n, absent) = (read(&db, "n").await, read(&db, "absent").await);
+    // All three in one call: only the one in the middle has read what is not so any more.
+    db.kv_set("shop", "m", &json!(1)).await;
+    let m = read(&db, "m").await;
+    db.kv_set("shop", "m", &json!(2)).await;
+    let all = [
+        (&items[0], json!([set("a", 1)]), json!([n, absent])),
+        (&items[1], json!([set("b", 1)]), json!([m])),
+        (&items[2], json!([set("n", 2)]), json!([n])),
+    ];
+    assert_eq!(complete(&db, &all).await, ["OK DISPATCHED", "P7011", "OK DISPATCHED"]);
+    assert_eq!((db.kv("a").await, db.kv("b").await), (Some(json!(1)), None));
+    assert_eq!(db.kv("n").await, Some(json!(2)));
+    assert_eq!(db.item_ledger(items[1].id).await, [""; 0], "nothing is in the ledger");
+    // The same by itself, then with what is so now.
+    let stale = (&items[1], json!([set("b", 1)]), json!([m]));
+    assert_eq!(complete(&db, &[stale]).await, ["P7011"]);
+    let m = read(&db, "m").await;
+    assert_eq!(
+        complete(&db, &[(&items[1], json!([set("b", 1)]), json!([m]))]).await,
+        ["OK DISPATCHED"]
+    );
+    db.assert_items_hold().await;
+}
+
+#[tokio::test]
+async fn an_entry_that_was_deleted_and_made_again_has_changed() {
+    let (db, items) = with_items(1).await;
+    db.kv_set("shop", "n", &json!(1)).await;
+    let n = read(&db, "n").await;
+    db.sql("SELECT kv_delete('shop', 'n'); SELECT kv_set('shop', 'n', '2')").await;
+    assert_eq!(db.one::<i64>("SELECT version FROM kv_entries").await, 1, "it counts from 1 again");
+    assert_eq!(complete(&db, &[(&items[0], json!([set("n", 2)]), json!([n]))]).await, ["P7011"]);
+    assert_eq!(db.kv("n").await, Some(json!(2)));
+}
+
+#[tokio::test]
+async fn a_list_to_which_a_key_was_added_has_changed() {
+    let (db, items) = with_items(2).await;
+    for key in ["order/1", "order/2", "other"] {
+        db.kv_set("shop", key, &json!(1)).await;
+    }
+    let list = async |after: Option<&str>, limit: i32| {
+        let listing: String = db
+            .one(&format!(
+                "SELECT symphony.kv_listing(id, 'order/', {}, {limit}) FROM apps",
+                after.map_or("NULL".to_owned(), |after| format!("'{after}'"))
+            ))
+            .await;
+        json!({ "prefix": "order/", "after": after, "limit": limit, "listing": listing })
+    };
+    let (whole, page, rest) =
+        (list(None, 100).await, list(None, 2).await, list(Some("order/2"), 100).await);
+    db.kv_set("shop", "order/3", &json!(1)).await;
+    let effects = || json!([set("count", 2)]);
+    assert_eq!(complete(&db, &[(&items[0], effects(), json!([whole]))]).await, ["P7011"]);
+    assert_eq!(complete(&db, &[(&items[0], effects(), json!([rest]))]).await, ["P7011"]);
+    assert_eq!(complete(&db, &[(&items[0], effects(), json!([page]))]).await, ["OK DISPATCHED"]);
+    let whole = list(None, 100).await;
+    assert_eq!(complete(&db, &[(&items[1], effects(), json!([whole]))]).await, ["OK DISPATCHED"]);
+}
+
+/// Two transactions, each completing one item, the second while the first is open.
+async fn one_after_another(
+    db: &TestDb,
+    first: (&Item, Value, Value),
+    second: (&Item, Value, Value),
+) -> Vec<String> {
+    let mut open = db.as_role("symphony_executor").await;
+    run(&mut open, "BEGIN").await.unwrap();
+    let mut answers = complete_on(&mut open, &[first], 1_000).await.unwrap();
+    let (item, effects, reads) = (second.0.clone(), second.1, second.2);
+    let mut other = db.as_role("symphony_executor").await;
+    let waiting = tokio::spawn(async move {
+        complete_on(&mut other, &[(&item, effects, reads)], 10_000).await.unwrap()
+    });
+    until("the second waits for the first", async || {
+        db.count("pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+            .await
+            == 1
+    })
+    .await;
+    run(&mut open, "COMMIT").await.unwrap();
+    answers.extend(waiting.await.unwrap());
+    answers
+}
+
+#[tokio::test]
+async fn of_two_that_each_write_what_the_other_has_read_one_runs_again() {
+    let (db, items) = with_items(4).await;
+    db.kv_set("shop", "x", &json!(0)).await;
+    db.kv_set("shop", "y", &json!(0)).await;
+    let (x, y) = (read(&db, "x").await, read(&db, "y").await);
+    let answers = one_after_another(
+        &db,
+        (&items[0], json!([set("x", 1)]), json!([y])),
+        (&items[1], json!([set("y", 1)]), json!([x])),
+    )
+    .await;
+    assert_eq!(answers, ["OK DISPATCHED", "P7011"]);
+    // The same with entries that are not there: there is nothing to lock.
+    let (a, b) = (read(&db, "a").await, read(&db, "b").await);
+    let answers = one_after_another(
+        &db,
+        (&items[2], json!([set("a", 1)]), json!([b])),
+        (&items[3], json!([set("b", 1)]), json!([a])),
+    )
+    .await;
+    assert_eq!(answers, ["OK DISPATCHED", "P7011"]);
+    assert_eq!(db.kv("b").await, None);
+}
+
+#[tokio::test]
+async fn a_comparison_is_decided_by_the_value_when_it_is_applied() {
+    let (db, items) = with_items(5).await;
+    let compare = |expected: Value| json!([{ "kind": "kv_compare_and_set", "key": "k", "expected": expected, "value": "taken" }]);
+    let absent = json!([{ "kind": "kv_set_if_absent", "key": "new", "value": 1 }]);
+    db.kv_set("shop", "k", &json!({ "a": 1, "b": [1.0] })).await;
+    // Written in between, but as expected.
+    db.kv_set("shop", "k", &json!({ "b": [1], "a": 1 })).await;
+    let expected = json!({ "a": 1.0, "b": [1] });
+    assert_eq!(
+        complete(&db, &[(&items[0], compare(expected.clone()), json!([]))]).await,
+        ["OK DISPATCHED"]
+    );
+    assert_eq!(complete(&db, &[(&items[1], compare(expected), json!([]))]).await, ["P7011"]);
+    assert_eq!(
+        complete(&db, &[(&items[1], compare(json!("taken")), json!([]))]).await,
+        ["OK DISPATCHED"]
+    );
+    let answers = one_after_another(
+        &db,
+        (&items[2], absent.clone(), json!([])),
+        (&items[3], absent, json!([])),
+    )
+    .await;
+    assert_eq!(answers, ["OK DISPATCHED", "P7011"], "the second was told that there is none");
+    let version = read(&db, "k").await["version"].clone();
+    let by_version = |version: Value| json!([{ "kind": "kv_compare_and_set", "key": "k", "version": version, "value": 2 }]);
+    assert_eq!(complete(&db, &[(&items[4], by_version(json!("0.1")), json!([]))]).await, ["P7011"]);
+    assert_eq!(
+        complete(&db, &[(&items[4], by_version(version), json!([]))]).await,
+        ["OK DISPATCHED"]
+    );
+    assert_eq!(db.kv("k").await, Some(json!(2)));
+}
+
+#[tokio::test]
+async fn an_entry_whose_time_is_over_is_not_there_and_repair_removes_it() {
+    let (db, items) = with_items(3).await;
+    let effects = json!([
+        { "kind": "kv_set", "key": "watched", "value": 1, "ttlSeconds": 60 },
+        { "kind": "kv_increment", "key": "n", "by": 1, "ttlSeconds": 60 },
+    ]);
+    assert_eq!(complete(&db, &[(&items[0], effects.clone(), json!([]))]).await, ["OK DISPATCHED"]);
+    let left = "SELECT bool_and(expires_at BETWEEN clock_timestamp() AND clock_timestamp() + INTERVAL '60 seconds') FROM kv_entries";
+    assert!(db.one::<bool>(left).await);
+    let watched = read(&db, "watched").await;
+    db.sql("UPDATE kv_entries SET expires_at = clock_timestamp() - INTERVAL '1 second'").await;
+    assert_eq!(
+        complete(&db, &[(&items[1], json!([set("a", 1)]), json!([watched]))]).await,
+        ["P7011"]
+    );
+    let gone = json!({ "key": "watched", "version": null });
+    assert_eq!(complete(&db, &[(&items[1], effects, json!([gone]))]).await, ["OK DISPATCHED"]);
+    assert_eq!(db.kv("n").await, Some(json!(1)), "it begins anew");
+    let fired = db.claim_items("w", 10).await;
+    assert!(fired.iter().all(|item| item.payload["previous"] == json!(null)), "{fired:?}");
+    db.sql("UPDATE kv_entries SET expires_at = clock_timestamp() - INTERVAL '1 second'").await;
+    db.one_as::<i64>(
+        "symphony_executor",
+        "SELECT count(*) FROM repair_trigger_outbox_leases(10, 'r')",
+    )
+    .await;
+    assert_eq!(db.count("kv_entries").await, 0);
+    assert_eq!(
+        db.count("trigger_outbox_pending WHERE lease_token IS NULL").await,
+        0,
+        "its end fires nothing"
+    );
+    let bad = json!([{ "kind": "kv_set", "key": "a", "value": 1, "ttlSeconds": 0 }]);
+    assert_eq!(db.settle("w", &items[2], "DISPATCHED", bad).await.outcome, "FAILED EFFECT_REFUSED");
+}
+
+/// A message with a key, from a service.
+async fn send_in_order(db: &TestDb, queue: &str, message: i32, key: &str) {
+    let send = format!("SELECT send_to_queue('shop', '{queue}', '{message}', p_key => '{key}')");
+    db.one_as::<bool>("symphony_ingest", &send).await;
+}
+
+fn messages(items: &[Item]) -> Vec<Value> {
+    items.iter().map(|item| item.payload["message"].clone()).collect()
+}
+
+#[tokio::test]
+async fn messages_with_one_key_run_one_after_another_and_keys_side_by_side() {
+    let db = TestDb::new().await;
+    db.push("shop", &manifest(&[])).await;
+    // Before anybody consumes them, too.
+    for (message, key) in [(1, "a"), (2, "a"), (11, "b")] {
+        send_in_order(&db, "jobs", message, key).await;
+    }
+    db.push("shop", &manifest(&[("q", "queue", "jobs")])).await;
+    send_in_order(&db, "jobs", 3, "a").await;
+    db.send("shop", "jobs", &json!(21)).await;
+    let first = db.claim_items("w", 10).await;
+    assert_eq!(messages(&first), [json!(1), json!(11), json!(21)]);
+    assert!(db.claim_items("other", 10).await.is_empty(), "the rest awaits its turn");
+    // Tried again later: what comes after it waits.
+    let settled = db.settle("w", &first[0], "RETRYABLE", json!([])).await;
+    assert_eq!(settled.outcome, "RETRYABLE BROKEN");
+    assert!(db.claim_items("w", 10).await.is_empty());
+    db.make_items_due().await;
+    let again = db.claim_item("w").await;
+    assert_eq!(again.payload["message"], json!(1));
+    // A lost worker's comes back first, and one that has failed for good lets the next go.
+    db.sql("UPDATE trigger_outbox_pending SET attempt_count = 2 WHERE lease_token IS NOT NULL")
+        .await;
+    db.expire_items().await;
+    db.one_as::<i64>(
+        "symphony_executor",
+        "SELECT count(*) FROM repair_trigger_outbox_leases(10, 'r')",
+    )
+    .await;
+    assert_eq!(db.item_ledger(again.id).await, ["1 RETRYABLE BROKEN", "2 FAILED WORKER_LOST"]);
+    let second = db.claim_item("w").await;
+    assert_eq!(second.payload["message"], json!(2));
+    let more = json!([{ "kind": "queue_send", "queue": "jobs", "message": 4, "key": "a" }]);
+    db.done("w", &second, more).await;
+    for message in [3, 4] {
+        let item = db.claim_item("w").await;
+        assert_eq!(item.payload["message"], json!(message));
+        db.done("w", &item, json!([])).await;
+    }
+    assert_eq!(db.count("trigger_outbox_pending").await, 0);
+    db.assert_items_hold().await;
+}
+
+#[tokio::test]
+async fn a_serial_queue_runs_one_message_at_a_time() {
+    let db = TestDb::new().await;
+    let mut shop = manifest(&[("q", "queue", "jobs")]);
+    shop["queues"] = json!([{ "name": "jobs", "serial": true }, "mail"]);
+    db.push("shop", &shop).await;
+    send_in_order(&db, "jobs", 1, "a").await;
+    send_in_order(&db, "jobs", 2, "b").await;
+    db.send("shop", "jobs", &json!(3)).await;
+    for message in 1..=3 {
+        let item = db.claim_item("w").await;
+        assert_eq!(item.payload["message"], json!(message));
+        db.done("w", &item, json!([])).await;
+    }
+    for (queues, expected) in [
+        (json!([{ "name": "jobs", "serial": 1 }]), "P7005 queues[0].serial must be true or false"),
+        (
+            json!([{ "name": "jobs", "fifo": true }]),
+            "P7005 queues[0].fifo is not known: it has name, serial",
+        ),
+        (
+            json!([{ "serial": true }]),
+            "P7005 queues must be names of letters, digits, dots, hyphens and underscores",
+        ),
+        (json!(["jobs", { "name": "jobs" }]), "P7005 queue jobs is there twice"),
+    ] {
+        shop["queues"] = queues;
+        let push = format!("SELECT push_app('shop', {}, 'dana')", super::quoted(&shop));
+        assert_eq!(db.refusal("symphony_operator", &push).await, expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn senders_and_workers_that_race_over_one_key_leave_nothing_behind() {
+    let db = TestDb::new().await;
+    db.push("shop", &manifest(&[("q", "queue", "jobs")])).await;
+    let (senders, each) = (4, 25);
+    let mut tasks = tokio::task::JoinSet::new();
+    for sender in 0..senders {
+        let mut connection = db.as_role("symphony_ingest").await;
+        tasks.spawn(async move {
+            for n in 0..each {
+                let sql = format!(
+                    "SELECT send_to_queue('shop', 'jobs', '{}', p_key => 'k{}')",
+                    sender * each + n,
+                    n % 2
+                );
+                sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
+            }
+        });
+    }
+    let done = std::sync::Arc::new(std::sync::atomic::AtomicI32::new(0));
+    for n in 0..3 {
+        let (mut connection, done) = (db.as_role("symphony_executor").await, done.clone());
+        tasks.spawn(async move {
+            let worker = format!("w{n}");
+            while done.load(std::sync::atomic::Ordering::SeqCst) < senders * each {
+                let items = super::claim_on(&mut connection, &worker, 5).await;
+                assert!(items.len() <= 2, "two keys, one of each at a time");
+                for item in items {
+                    let settled =
+                        super::settle_on(&mut connection, &worker, &item, "DISPATCHED", &json!([]))
+                            .await
+                            .unwrap();
+                    assert_eq!(settled.outcome, "DISPATCHED");
+                    done.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                }
+            }
+        });
+    }
+    tasks.join_all().await;
+    assert_eq!(
+        db.count("trigger_outbox_pending").await,
+        0,
+        "nothing awaits a turn that never comes"
+    );
+    db.assert_items_hold().await;
+}
+
+/// An app with a route, and one request to it that `w` runs.
+async fn with_request() -> (TestDb, Item) {
+    let db = TestDb::new().await;
+    let mut shop = manifest(&[]);
+    shop["routes"] = json!([{ "method": "POST", "path": "/", "script": "run" }]);
+    db.push("shop", &shop).await;
+    db.request("shop", Uuid::new_v4()).await;
+    let item = db.claim_item("w").await;
+    (db, item)
+}
+
+/// What whoever waited is told: whether nothing came of it, and the code or the answer.
+async fn expire(db: &TestDb, id: Uuid) -> String {
+    db.one_as(
+        "symphony_executor",
+        &format!("SELECT expired || ' ' || coalesce(error_code, result::text) FROM expire_trigger_reply('{id}', 5000)"),
+    )
+    .await
+}
+
+#[tokio::test]
+async fn after_a_client_was_told_that_nothing_came_of_it_nothing_does() {
+    let (db, item) = with_request().await;
+    assert_eq!(expire(&db, item.id).await, "true REPLY_DEADLINE");
+    let settled = db.settle("w", &item, "DISPATCHED", json!([set("a", 1)])).await;
+    assert_eq!(settled.outcome, "FAILED REPLY_DEADLINE");
+    assert_eq!(db.kv("a").await, None);
+    assert_eq!(expire(&db, item.id).await, "false REPLY_DEADLINE");
+    assert_eq!(expire(&db, Uuid::new_v4()).await, "true REQUEST_LOST");
+}
+
+#[tokio::test]
+async fn a_completion_that_is_being_committed_is_waited_for_and_its_answer_is_the_answer() {
+    for (end, expected) in [("COMMIT", "false {\"ok\": true}"), ("ROLLBACK", "true REPLY_DEADLINE")]
+    {
+        let (db, item) = with_request().await;
+        let mut worker = db.as_role("symphony_executor").await;
+        run(&mut worker, "BEGIN").await.unwrap();
+        let effects = json!([set("a", 1)]);
+        super::settle_on(&mut worker, "w", &item, "DISPATCHED", &effects).await.unwrap();
+        let told = async {
+            until("the client's process waits", async || {
+                db.count("pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").await == 1
+            })
+            .await;
+            run(&mut worker, end).await.unwrap();
+        };
+        let (told, ()) = tokio::join!(expire(&db, item.id), told);
+        assert_eq!(told, expected, "{end}");
+    }
+}
+
+#[tokio::test]
+async fn what_somebody_holds_is_waited_for_only_as_long_as_said() {
+    let (db, items) = with_items(2).await;
+    db.kv_set("shop", "held", &json!(0)).await;
+    let mut holder = db.admin().await;
+    run(&mut holder, "BEGIN; SELECT * FROM kv_entries WHERE key = 'held' FOR UPDATE")
+        .await
+        .unwrap();
+    let mut worker = db.as_role("symphony_executor").await;
+    let both = [
+        (&items[0], json!([set("held", 1)]), json!([])),
+        (&items[1], json!([set("free", 1)]), json!([])),
+    ];
+    let refused = complete_on(&mut worker, &both, 50).await.unwrap_err();
+    assert_eq!(refused.as_database_error().unwrap().code().unwrap(), "55P03");
+    assert_eq!(complete_on(&mut worker, &both[1..], 50).await.unwrap(), ["OK DISPATCHED"]);
+    run(&mut holder, "ROLLBACK").await.unwrap();
+    assert_eq!(complete_on(&mut worker, &both[..1], 50).await.unwrap(), ["OK DISPATCHED"]);
+}
+
+#[tokio::test]
+async fn a_deadline_that_passes_while_effects_wait_for_a_lock_is_kept() {
+    let (db, item) = with_request().await;
+    db.kv_set("shop", "held", &json!(0)).await;
+    db.sql("UPDATE trigger_outbox_pending SET reply_deadline_at = clock_timestamp() + INTERVAL '300 ms'").await;
+    let mut holder = db.admin().await;
+    run(&mut holder, "BEGIN; SELECT * FROM kv_entries WHERE key = 'held' FOR UPDATE")
+        .await
+        .unwrap();
+    let mut worker = db.as_role("symphony_executor").await;
+    let outcome = [(&item, json!([set("held", 1)]), json!([]))];
+    // It may wait a minute, but not past the deadline.
+    let refused = complete_on(&mut worker, &outcome, 60_000).await.unwrap_err();
+    assert_eq!(refused.as_database_error().unwrap().code().unwrap(), "55P03");
+    run(&mut holder, "ROLLBACK").await.unwrap();
+    assert_eq!(
+        complete_on(&mut worker, &outcome, 1_000).await.unwrap(),
+        ["OK FAILED REPLY_DEADLINE"]
+    );
+    assert_eq!(db.kv("held").await, Some(json!(0)));
+}
