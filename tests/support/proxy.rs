@@ -14,6 +14,8 @@ pub enum Cut {
     BeforeCommit,
     /// The server commits; the client never hears of it.
     AfterCommit,
+    /// The same of a statement that is a transaction of its own: the first one with the mark.
+    AfterStatement,
 }
 
 /// Connections through it are cut at their first COMMIT, until `cuts` are used up.
@@ -98,7 +100,10 @@ async fn carry(
         }
         let has = |what: &[u8]| buffer[..n].windows(what.len()).any(|window| window == what);
         is_marked |= !mark.is_empty() && has(mark);
-        let commits = has(b"COMMIT");
+        let commits = match cut {
+            Cut::AfterStatement => has(mark),
+            Cut::BeforeCommit | Cut::AfterCommit => has(b"COMMIT"),
+        };
         if commits
             && is_marked
             && cuts
@@ -106,7 +111,7 @@ async fn carry(
                 .is_ok()
         {
             stop_answers.send(true).unwrap();
-            if cut == Cut::AfterCommit {
+            if cut != Cut::BeforeCommit {
                 to_server.write_all(&buffer[..n]).await.unwrap();
                 answers.await.unwrap();
             }

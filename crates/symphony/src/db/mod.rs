@@ -209,6 +209,9 @@ pub struct Database {
     token: Option<roles::ActingToken>,
     /// The roles to read and act as that the login was found to have.
     held_roles: Arc<OnceLock<Vec<String>>>,
+    /// Whether the login has a worker's rights without SET ROLE, once that was asked.
+    #[cfg(feature = "worker")]
+    works_by_itself: Arc<Mutex<Option<bool>>>,
     /// A pooler lends the sessions. Never false again once it was true.
     lent: Arc<AtomicBool>,
     /// The hosts of which one takes writes; empty where only one was named.
@@ -309,6 +312,8 @@ impl Database {
             login,
             token: None,
             held_roles: Arc::default(),
+            #[cfg(feature = "worker")]
+            works_by_itself: Arc::default(),
             lent,
             signals,
             hosts: Arc::from([]),

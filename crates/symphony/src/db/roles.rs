@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::sync::Arc;
+#[cfg(feature = "worker")]
+use std::sync::PoisonError;
 
 use super::{Database, DbError, RoleTransaction};
 
@@ -94,6 +96,10 @@ impl Sight {
 /// rows locked for hours, for the same worker's next try too. Set with the transaction, as the role is.
 const BEGIN_AS_WORKER: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '10s'";
 
+/// Whether the session's login has a worker's rights without SET ROLE.
+#[cfg(feature = "worker")]
+const WORKS_BY_ITSELF: &str = "SELECT pg_has_role(current_user, 'symphony_executor', 'USAGE')";
+
 /// The roles of these that the session's login may act as, in the order given. From 16 on a membership may go
 /// without the right to SET ROLE.
 const HELD_ROLES: &str = "SELECT w.role FROM unnest($1::text[]) WITH ORDINALITY w(role, place) \
@@ -145,6 +151,29 @@ impl Database {
                 .await?;
         }
         Ok(transaction)
+    }
+
+    /// Whether a worker's call needs no transaction that begins with SET ROLE. Asked once, and again after a refusal.
+    #[cfg(feature = "worker")]
+    pub(super) async fn login_works_by_itself(&self) -> Result<bool, DbError> {
+        if self.sessions_are_lent() || self.token.is_some() {
+            return Ok(false);
+        }
+        let known = *self.works_by_itself.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let mut transaction = self.begin_as_login().await?;
+        let found: bool =
+            sqlx::query_scalar(WORKS_BY_ITSELF).fetch_one(transaction.session()).await?;
+        *self.works_by_itself.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+        Ok(found)
+    }
+
+    /// A grant may have changed.
+    #[cfg(feature = "worker")]
+    pub(super) fn ask_again_how_the_login_works(&self) {
+        *self.works_by_itself.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Start a reader's transaction, and say what it may see.

@@ -47,6 +47,30 @@ impl Worker {
         confirmed(answered, called)
     }
 
+    /// The same for one call of one function: the statement is a transaction of its own, so that BEGIN and COMMIT cost no
+    /// round trips. It runs with the rights that the login has by itself, and the function acts as its owner either way.
+    /// A login that has the role's rights only by SET ROLE, or a lent session, gets a transaction.
+    pub(super) async fn call_alone<T>(
+        &self,
+        query: impl AsyncFnOnce(Session<'_>) -> Result<T, sqlx::Error>,
+    ) -> Result<T, DbError> {
+        let Database { pool, schema, .. } = &self.database;
+        if !self.database.login_works_by_itself().await? {
+            return self.call_repeatable(query).await;
+        }
+        let answer = self
+            .database
+            .in_time(async {
+                let mut connection = pool.acquire().await?;
+                Ok(query(Session::new(&mut connection, false, schema)).await?)
+            })
+            .await;
+        if matches!(answer, Err(DbError::MissingPrivilege { .. })) {
+            self.database.ask_again_how_the_login_works();
+        }
+        self.notice_another_server(answer)
+    }
+
     async fn call_until<T>(
         &self,
         commit: impl AsyncFnOnce(RoleTransaction) -> Result<(), DbError>,
@@ -61,6 +85,10 @@ impl Worker {
                 Ok(answer)
             })
             .await;
+        self.notice_another_server(answer)
+    }
+
+    fn notice_another_server<T>(&self, answer: Result<T, DbError>) -> Result<T, DbError> {
         if matches!(answer, Err(DbError::OtherServer { .. })) {
             self.database.signals().refused.notify_one();
         }

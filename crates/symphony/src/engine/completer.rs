@@ -16,6 +16,11 @@ const PAUSE_LONGEST: Duration = Duration::from_secs(2);
 /// The longest for an outcome that somebody's lock holds up: it waits for the lock as well.
 const PAUSE_LATER_LONGEST: Duration = Duration::from_millis(400);
 
+/// While more than this many are running, they are not waited for one by one: each would wake the writer.
+const GATHER_SINGLY_MAX: usize = 64;
+/// How many times as long is gathered where more waits than can begin.
+const GATHER_CROWDED_TIMES: u32 = 4;
+
 /// What to do after a failed write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
@@ -55,7 +60,9 @@ pub(super) async fn complete<L: Lane>(
         shared.points.reach(Point::BeforeComplete);
         let (groups, outcomes): (Vec<_>, Vec<_>) = gathered.drain(..).unzip();
         shared.metrics.completion_batches.add(1);
+        shared.being_written.fetch_add(outcomes.len(), Ordering::AcqRel);
         let answers = write(&shared, &outcomes).await;
+        shared.being_written.fetch_sub(outcomes.len(), Ordering::AcqRel);
         let mut ended = Vec::with_capacity(outcomes.len());
         for ((answer, group), outcome) in answers.into_iter().zip(groups).zip(outcomes) {
             let lease = L::lease_of(&outcome);
@@ -156,12 +163,32 @@ async fn gather<L: Lane>(
         return false;
     }
     // While dispatches are running, a short wait makes one batch of several.
-    if gathered.len() < items_max && shared.holds.len() > gathered.len() {
-        tokio::time::sleep(shared.settings.gather).await;
-        while gathered.len() < items_max
-            && let Ok(one) = done.try_recv()
-        {
-            gathered.push(one);
+    let times = if shared.lane.is_crowded() { GATHER_CROWDED_TIMES } else { 1 };
+    let ends = Instant::now() + shared.settings.gather * times;
+    while gathered.len() < items_max {
+        match shared.running_besides(gathered.len()) {
+            0 => break,
+            1..=GATHER_SINGLY_MAX => {
+                // Over as soon as none is running: a timer alone would take up to a millisecond more.
+                tokio::select! {
+                    biased;
+                    more = done.recv_many(gathered, items_max - gathered.len()) => {
+                        if more == 0 {
+                            break;
+                        }
+                    }
+                    () = tokio::time::sleep_until(ends.into()) => break,
+                }
+            }
+            _ => {
+                tokio::time::sleep_until(ends.into()).await;
+                while gathered.len() < items_max
+                    && let Ok(one) = done.try_recv()
+                {
+                    gathered.push(one);
+                }
+                break;
+            }
         }
     }
     true

@@ -11,7 +11,8 @@
 //! - `completer.rs`: gathers outcomes and writes them, repeated until the database has answered;
 //! - `leases.rs`: renewal and repair;
 //! - `refusals.rs`: ends the worker if the database refuses every call for too long;
-//! - `reporter.rs`: which destinations it serves and how they are, for people.
+//! - `reporter.rs`: which destinations it serves and how they are, for people;
+//! - `stage.rs`: how far a stop has come, and what ends one.
 //!
 //! A worker may die at any line of this: what it held becomes due again when the leases expire.
 
@@ -29,11 +30,11 @@ mod puller;
 mod refusals;
 mod reporter;
 mod settings;
+mod stage;
 
 use std::fmt;
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -62,6 +63,7 @@ pub use outcome::{Completed, Tallies, Tally};
 use puller::Room;
 use refusals::{End, RefusedSince};
 pub use settings::{EngineSettings, Group, check, contradictions};
+use stage::{Stage, raise, watched};
 
 /// How long a stop waits until the database knows that this worker is gone. Otherwise it notices after some seconds.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -111,6 +113,12 @@ pub trait Lane: Send + Sync + 'static {
     /// lanes with one group.
     fn slots_freed(&self) -> Option<&Notify> {
         None
+    }
+
+    /// Whether more waits than can begin now. Then outcomes are gathered for longer: what is written down in fewer
+    /// calls leaves more of the machine to what waits.
+    fn is_crowded(&self) -> bool {
+        false
     }
 
     /// Where work comes in that this process has written already leased to itself; taken once, before the engine starts.
@@ -289,18 +297,6 @@ pub fn new_worker_id(host: &str) -> String {
     format!("{host}:{}:{}", std::process::id(), random.get(..12).unwrap_or_default())
 }
 
-/// How far a stop has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
-    Running,
-    /// No more claims; what is in flight may end.
-    Draining,
-    /// Time is up.
-    Stopping,
-    /// A task of the engine died: no more claims, no more renewals; what is held comes back through its lease.
-    Broken,
-}
-
 /// What all tasks of one running engine share.
 struct Shared<L: Lane> {
     lane: L,
@@ -316,8 +312,18 @@ struct Shared<L: Lane> {
     groups: Vec<puller::GroupState>,
     /// The database does not take outcomes at present: nothing more is claimed until it does.
     unwritten: AtomicBool,
+    /// Outcomes that are gathered no more and not written yet.
+    being_written: AtomicUsize,
     stage: watch::Receiver<Stage>,
     end: End,
+}
+
+impl<L: Lane> Shared<L> {
+    /// How many items are under way, besides so many whose outcomes were gathered.
+    fn running_besides(&self, gathered: usize) -> usize {
+        let ended = gathered + self.being_written.load(Ordering::Acquire);
+        self.holds.len().saturating_sub(ended)
+    }
 }
 
 /// A lane being worked.
@@ -423,6 +429,7 @@ impl Engine {
             points: start.points,
             clock,
             unwritten: AtomicBool::new(false),
+            being_written: AtomicUsize::new(0),
             stage: stage_seen,
             end,
             settings: start.settings.clone(),
@@ -545,35 +552,6 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Release);
     }
-}
-
-/// A task of the engine: if it ends while the engine runs, or panics at any time, the engine is broken. A worker
-/// that is half alive would claim what it cannot complete, or renew for ever what nobody works on.
-async fn watched(
-    name: &'static str,
-    task: futures_util::future::BoxFuture<'static, ()>,
-    stage: watch::Sender<Stage>,
-    stopping: Arc<AtomicBool>,
-) {
-    let panicked = AssertUnwindSafe(task).catch_unwind().await.is_err();
-    if panicked || *stage.borrow() == Stage::Running {
-        stopping.store(true, Ordering::Release);
-        raise(&stage, Stage::Broken);
-        tracing::error!(
-            group = name,
-            event = "ENGINE_BROKEN",
-            "a task of the engine died: nothing more is claimed, and what is held comes back when its leases expire"
-        );
-    }
-}
-
-/// Stages only go up.
-fn raise(stage: &watch::Sender<Stage>, to: Stage) {
-    stage.send_if_modified(|now| {
-        let higher = *now < to;
-        *now = to.max(*now);
-        higher
-    });
 }
 
 /// That far from now; a day, where the clock does not reach.

@@ -12,6 +12,8 @@ use super::web;
 
 pub(super) const PRELUDE: &str = "prelude.js";
 const SOURCE: &str = include_str!("prelude.js");
+/// The host API itself, for scripts that use it.
+const HOST: (&str, &str) = ("host.js", include_str!("host.js"));
 
 type Compiled = [(&'static str, &'static [u8]); 1];
 static COMPILED: OnceLock<HashMap<&'static str, Compiled>> = OnceLock::new();
@@ -33,7 +35,7 @@ pub(super) fn made_by<'js>(ctx: &Ctx<'js>, name: &str) -> Result<Function<'js>, 
 /// In a runtime of its own: a script's could be short of memory.
 fn compile() -> Result<HashMap<&'static str, Compiled>, Error> {
     let context = Context::full(&Runtime::new()?)?;
-    let files = std::iter::once((PRELUDE, SOURCE)).chain(web::MODULES);
+    let files = [(PRELUDE, SOURCE), HOST].into_iter().chain(web::MODULES);
     files
         .map(|(name, source)| {
             // Nobody asks where in the prelude an error was thrown.

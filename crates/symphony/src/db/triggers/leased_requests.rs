@@ -109,7 +109,7 @@ impl Worker {
             .bind(each_or_none(ended, |e| json(e.outcome.reads.as_deref())))
             .bind(i32::try_from(lock_wait.as_millis()).unwrap_or(i32::MAX));
         let rows: Vec<CompletionRow> =
-            self.call_repeatable(async |session| query.fetch_all(session).await).await?;
+            self.call_alone(async |session| query.fetch_all(session).await).await?;
         rows.into_iter().map(recorded).collect()
     }
 }

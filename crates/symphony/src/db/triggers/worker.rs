@@ -326,7 +326,7 @@ impl Worker {
             .bind(limit.map(|limit| limit.items_max))
             .bind(limit.map(|limit| &limit.apps))
             .bind(limit.map(|limit| &limit.held));
-        self.call_repeatable(async |session| query.fetch_all(session).await).await
+        self.call_alone(async |session| query.fetch_all(session).await).await
     }
 
     /// Write down how runs ended, in one transaction, with their effects. If there are several and one of them has an effect
@@ -353,7 +353,7 @@ impl Worker {
             .bind(each_or_none(outcomes, |o| json(o.reads.as_deref())))
             .bind(i32::try_from(lock_wait.as_millis()).unwrap_or(i32::MAX));
         let rows: Vec<CompletionRow> =
-            self.call_repeatable(async |session| query.fetch_all(session).await).await?;
+            self.call_alone(async |session| query.fetch_all(session).await).await?;
         rows.into_iter().map(recorded).collect()
     }
 

@@ -405,6 +405,10 @@ impl Lane for TriggerLane {
         self.slots.free()
     }
 
+    fn is_crowded(&self) -> bool {
+        self.slots.are_crowded()
+    }
+
     fn lease(work: &Underway) -> TriggerLease {
         work.item.lease()
     }

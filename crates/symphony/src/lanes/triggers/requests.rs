@@ -82,6 +82,11 @@ impl LeasedRequests {
         Ok(all)
     }
 
+    /// Say how many requests wait for a slot.
+    pub fn wait_for_slots(&self, requests: usize) {
+        self.slots.wait_for_slots(requests);
+    }
+
     /// Ends when there may be slots again.
     pub async fn freed(&self) {
         self.slots.freed().await;

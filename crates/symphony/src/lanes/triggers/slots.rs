@@ -38,6 +38,10 @@ struct Taken {
     all: Count,
     /// A claim took every slot, so there may be more.
     left_some: bool,
+    /// The last claim left items behind.
+    items_wait: bool,
+    /// Requests that wait for a slot here.
+    requests_waiting: usize,
     /// A claim is under way: until it has ended, what is free is its own.
     claiming: bool,
     apps: HashMap<Uuid, OfApp>,
@@ -144,6 +148,17 @@ impl Slots {
         Slot { slots: self.clone(), app_id, is_script: true, is_request: false }
     }
 
+    /// So many requests wait for a slot.
+    pub(super) fn wait_for_slots(&self, requests: usize) {
+        self.taken().requests_waiting = requests;
+    }
+
+    /// Whether more waits than can begin.
+    pub(super) fn are_crowded(&self) -> bool {
+        let taken = self.taken();
+        taken.items_wait || taken.requests_waiting > 0
+    }
+
     /// Ends when a slot was given back, or a claim has ended.
     pub(super) async fn freed(&self) {
         self.0.freed.notified().await;
@@ -221,6 +236,7 @@ impl Claim {
         };
         let brought = apps.map(&mut take).collect();
         taken.left_some |= slots.free_of(&taken) == 0;
+        taken.items_wait = taken.left_some || taken.apps.values().any(|of| of.left_some);
         // Others may have ended while the claim was under way.
         slots.tell(&mut taken);
         brought
