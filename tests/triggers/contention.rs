@@ -201,6 +201,58 @@ async fn of_two_that_each_write_what_the_other_has_read_one_runs_again() {
 }
 
 #[tokio::test]
+async fn where_two_race_to_write_a_new_key_what_the_second_has_read_is_still_so_or_it_runs_again() {
+    let (db, items) = with_items(6).await;
+    // The second has read that nobody cancelled: the first, which does just that, has not committed yet.
+    let cancel = |n: i32| json!([set(&format!("cancelled/{n}"), 1), set(&format!("state/{n}"), 2)]);
+    for (n, first_reads) in [(1, json!([])), (2, json!([read(&db, "cancelled/2").await]))] {
+        let place = usize::try_from(n).unwrap() * 2 - 2;
+        let not_cancelled = read(&db, &format!("cancelled/{n}")).await;
+        let answers = one_after_another(
+            &db,
+            (&items[place], cancel(n), first_reads),
+            (&items[place + 1], json!([set(&format!("state/{n}"), 7)]), json!([not_cancelled])),
+        )
+        .await;
+        assert_eq!(answers, ["OK DISPATCHED", "P7011"], "pair {n}");
+        assert_eq!(db.kv(&format!("state/{n}")).await, Some(json!(2)), "pair {n}");
+    }
+    // What has read nothing runs once, whoever came first.
+    let answers = one_after_another(
+        &db,
+        (&items[4], json!([set("new", 1)]), json!([])),
+        (&items[5], json!([set("new", 2)]), json!([])),
+    )
+    .await;
+    assert_eq!(answers, ["OK DISPATCHED", "OK DISPATCHED"]);
+    assert_eq!(db.kv("new").await, Some(json!(2)));
+}
+
+#[tokio::test]
+async fn blind_writes_of_one_key_in_one_call_are_one_after_another_and_each_fires() {
+    let (db, items) = with_items(5).await;
+    let add = json!({ "kind": "kv_increment", "key": "watched", "by": 2 });
+    let delete = json!({ "kind": "kv_delete", "key": "watched" });
+    let writes = [add.clone(), add.clone(), set("watched", 40), delete, add];
+    let all: Vec<_> =
+        items.iter().zip(writes).map(|(item, write)| (item, json!([write]), json!([]))).collect();
+    assert_eq!(complete(&db, &all).await, ["OK DISPATCHED"; 5]);
+    let fired = db.claim_items("w", 10).await;
+    let changes: Vec<_> = fired
+        .iter()
+        .map(|item| (item.payload["previous"].clone(), item.payload["value"].clone()))
+        .collect();
+    let values = [json!(null), json!(2), json!(4), json!(40), json!(null), json!(2)];
+    let expected: Vec<_> =
+        values.windows(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+    assert_eq!(changes, expected);
+    let roots: Vec<_> = fired.iter().map(|item| item.root).collect();
+    assert_eq!(roots, items.iter().map(|item| item.root).collect::<Vec<_>>(), "each its own");
+    assert_eq!(db.kv("watched").await, Some(json!(2)));
+    db.assert_items_hold().await;
+}
+
+#[tokio::test]
 async fn a_comparison_is_decided_by_the_value_when_it_is_applied() {
     let (db, items) = with_items(5).await;
     let compare = |expected: Value| json!([{ "kind": "kv_compare_and_set", "key": "k", "expected": expected, "value": "taken" }]);

@@ -332,3 +332,63 @@ async fn programs_that_answer_each_other_by_mail_end_at_the_limit() {
         1
     );
 }
+
+/// An app with so many triggers on every key, and a held item for each of these.
+async fn with_many_triggers(triggers: usize, items: usize) -> (TestDb, Vec<Item>) {
+    let db = TestDb::new().await;
+    let names: Vec<String> = (0..triggers).map(|n| format!("t{n}")).collect();
+    let mut all: Vec<_> = names.iter().map(|name| (name.as_str(), "kv", "*")).collect();
+    all.push(("q", "queue", "jobs"));
+    db.push("shop", &manifest(&all)).await;
+    for n in 0..items {
+        db.send("shop", "jobs", &json!(n)).await;
+    }
+    let held = db.claim_items("w", 100).await;
+    assert_eq!(held.len(), items);
+    (db, held)
+}
+
+fn sets(keys: std::ops::Range<i32>, value: &Value) -> Value {
+    keys.map(|n| json!({"kind": "kv_set", "key": format!("k{n}"), "value": value})).collect()
+}
+
+/// Complete all in one call; the refusal, if it is refused.
+async fn complete_all(db: &TestDb, items: &[(&Item, Value)]) -> Result<(), String> {
+    let ids: Vec<_> = items.iter().map(|(item, _)| item.id).collect();
+    let tokens: Vec<_> = items.iter().map(|(item, _)| item.token).collect();
+    let effects: Vec<_> = items.iter().map(|(_, effects)| effects.clone()).collect();
+    let sql = "SELECT count(*) FROM complete_trigger_outbox_attempts('w', $1, $2, \
+               array_fill('DISPATCHED'::text, ARRAY[cardinality($1)]), p_effects => $3)";
+    let done = sqlx::query(sql).bind(ids).bind(tokens).bind(effects);
+    let mut connection = db.as_role("symphony_executor").await;
+    done.execute(&mut connection).await.map(drop).map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn a_run_that_fires_more_than_it_may_is_refused_in_words_and_alone() {
+    let (db, items) = with_many_triggers(900, 3).await;
+    let one = json!(1);
+    let (many, few) = (sets(0..12, &one), sets(20..21, &one));
+    let refused = complete_all(&db, &[(&items[0], many.clone()), (&items[1], few.clone())]).await;
+    assert!(refused.unwrap_err().contains("fire more than 10000"), "a set is undone");
+    assert_eq!(
+        db.settle("w", &items[0], "DISPATCHED", many).await.outcome,
+        "FAILED EFFECT_REFUSED"
+    );
+    let message = db.execution(items[0].id).await["error_message"].clone();
+    let expected = "nothing of it was applied: its effects fire more than 10000 triggers: write fewer entries or messages in \
+                    one run, or make the triggers' filters narrower";
+    assert_eq!(message, json!(expected));
+    db.done("w", &items[1], few).await;
+    assert_eq!(db.count("trigger_outbox_pending WHERE lease_token IS NULL").await, 900);
+    // 900 of these weigh more than what one run may fire.
+    let heavy = sets(0..1, &json!("x".repeat(200_000)));
+    assert_eq!(
+        db.settle("w", &items[2], "DISPATCHED", heavy).await.outcome,
+        "FAILED EFFECT_REFUSED"
+    );
+    let message = db.execution(items[2].id).await["error_message"].clone();
+    assert!(message.as_str().unwrap().contains("fire more than 64 MB"), "{message}");
+    assert_eq!(db.kv("k0").await, None);
+    db.assert_items_hold().await;
+}

@@ -12,6 +12,7 @@ const EXECUTOR: &str = "symphony_executor";
 struct Ended {
     id: Uuid,
     token: Uuid,
+    route_id: Uuid,
     script_id: Uuid,
     wait_ms: i32,
     state: &'static str,
@@ -32,6 +33,7 @@ async fn ended(db: &TestDb) -> Ended {
     Ended {
         id: db.one("SELECT symphony.time_ordered_id()").await,
         token: Uuid::new_v4(),
+        route_id: db.one("SELECT id FROM routes").await,
         script_id: db
             .one("SELECT id FROM scripts WHERE name = 'run' ORDER BY version DESC LIMIT 1")
             .await,
@@ -44,13 +46,13 @@ async fn ended(db: &TestDb) -> Ended {
 
 /// Write one down, with exactly the documented grant; answers result, state and code.
 async fn complete(db: &TestDb, ended: &Ended) -> String {
-    let Ended { id, token, script_id, wait_ms, state, key, reads } = ended;
+    let Ended { id, token, route_id, script_id, wait_ms, state, key, reads } = ended;
     db.one_as(
         EXECUTOR,
         &format!(
             "SELECT concat_ws(' ', c.result, c.state, c.error_code)
                FROM complete_trigger_requests('w', '{{{id}}}', '{{{token}}}',
-                    ARRAY(SELECT id FROM apps WHERE name = 'shop'), ARRAY(SELECT id FROM routes), '{{{script_id}}}',
+                    ARRAY(SELECT id FROM apps WHERE name = 'shop'), '{{{route_id}}}', '{{{script_id}}}',
                     ARRAY['{{\"path\": \"/\"}}'::jsonb], NULL, '{{{id}}}', '{{{wait_ms}}}', '{{5}}', NULL, '{{{state}}}',
                     ARRAY['\"done\"'::jsonb], NULL,
                     ARRAY['[{{\"kind\": \"kv_increment\", \"key\": \"{key}\", \"by\": 1}}]'::jsonb], NULL, NULL, '{{2}}', '{{true}}',
@@ -118,4 +120,28 @@ async fn what_a_run_took_for_granted_is_decided_when_it_is_written() {
     assert_eq!(left(&db).await, (0, 0, 0), "nothing is written of any of them");
     assert_eq!(db.kv("n").await, None);
     assert_eq!(complete(&db, &request).await, "OK DISPATCHED", "it is as it was");
+}
+
+#[tokio::test]
+async fn a_route_that_asks_another_way_who_calls_takes_nothing_that_came_before() {
+    let db = with_route().await;
+    let mut shop = manifest(&[]);
+    let route = |auth: &str| json!([{"method": "GET", "path": "/", "script": "run", "auth": auth}]);
+    let route_id = async || db.one::<Uuid>("SELECT id FROM routes").await;
+    let before = route_id().await;
+    shop["routes"] = route("none");
+    shop["routes"][0]["waitMs"] = json!(77);
+    db.push("shop", &shop).await;
+    assert_eq!(route_id().await, before, "it asks as it did");
+    shop["routes"] = route("token");
+    db.push("shop", &shop).await;
+    assert_ne!(route_id().await, before);
+    // It ran for somebody whom nobody had asked for a token.
+    let of_before = Ended { route_id: before, ..ended(&db).await };
+    assert_eq!(complete(&db, &of_before).await, "STALE");
+    let enqueue = format!("SELECT enqueue_trigger_outbox('shop', 'http', '{before}', '{{}}')");
+    let refusal = db.refusal("symphony_ingest", &enqueue).await;
+    assert!(refusal.starts_with("P7007"), "{refusal}");
+    assert_eq!(left(&db).await, (0, 0, 0), "nothing is written of it");
+    assert_eq!(complete(&db, &ended(&db).await).await, "OK DISPATCHED");
 }

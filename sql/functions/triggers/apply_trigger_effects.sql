@@ -4,12 +4,15 @@
 -- Caller   complete_trigger_outbox_attempts; nobody else may
 -- Locks    apps' unlocked reads, entries in the order of apps and keys (those that were only read: shared), orders of
 --          messages in the order of their numbers, then the rest in the order given
--- Refuses  P7004, P7005 for an effect that is not right, P7011 for what changed while it was applied: the caller undoes all
+-- Refuses  P7004, P7005 for an effect that is not right, or if all of them fire more than one run may; P7011 for what
+--          changed while it was applied: the caller undoes all
 -- Why      answers the places of the items whose reads have changed: nothing of those was applied. Keys are locked in one
 --          order over all items, so that two calls never wait for each other in a circle; all writes of an item to one key
 --          are one change. What was not there, or was listed, cannot be locked: of those who looked for that and write,
---          one of an app at a time, so that no two miss what the other adds. Messages last: a queue's row is shared, and
---          an event's bucket is locked until the end. All events in one call, because that locks their keys in order.
+--          one of an app at a time, so that no two miss what the other adds. Who has read something and writes a new entry
+--          must find it new still: whoever has made it meanwhile may have written what was read, too. Messages last: a
+--          queue's row is shared, and an event's bucket is locked until the end. All events in one call, because that locks
+--          their keys in order.
 CREATE OR REPLACE FUNCTION symphony.apply_trigger_effects(p_items symphony.trigger_outbox_pending[], p_effects JSONB[], p_reads JSONB[] DEFAULT NULL)
 RETURNS INT[]
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
@@ -22,6 +25,13 @@ DECLARE
     v_app     UUID;
     v_key     TEXT;
     v_written BOOLEAN;
+    -- Entries to be written that are not there to be locked: apps and keys.
+    v_absent  TEXT[] := '{}'::TEXT[];
+    v_new     JSONB;
+    -- What may still be fired.
+    v_rows    INT := 10000;
+    v_bytes   BIGINT := 67108864;
+    v_left    RECORD;
     v_place   INT;
     v_number  INT;
     v_events  JSONB[];
@@ -64,10 +74,16 @@ BEGIN
         LOOP
             IF v_written THEN
                 PERFORM FROM symphony.kv_entries e WHERE e.app_id = v_app AND e.key = v_key FOR UPDATE;
+                IF NOT FOUND AND v_key IS NOT NULL THEN
+                    v_absent := array_append(v_absent, v_app || ' ' || v_key);
+                END IF;
             ELSE
                 PERFORM FROM symphony.kv_entries e WHERE e.app_id = v_app AND e.key = v_key FOR SHARE;
             END IF;
         END LOOP;
+        IF cardinality(v_absent) > 0 THEN
+            v_new := jsonb_object(v_absent, v_absent);
+        END IF;
         v_changed := ARRAY(
             SELECT DISTINCT r.place::INT
               FROM unnest(p_reads) WITH ORDINALITY r(reads, place) CROSS JOIN LATERAL jsonb_array_elements(r.reads) e(read)
@@ -88,9 +104,15 @@ BEGIN
          GROUP BY w.app_id, w.place, w.key ORDER BY w.app_id, w.key COLLATE "C", w.place
     LOOP
         v_item := p_items[v_place];
-        PERFORM symphony.write_kv(
+        v_left := symphony.write_kv(
             v_item.app_id, v_key, v_writes, v_item.origin_principal, v_item.trigger_depth + 1, v_item.id, v_item.root_execution_id,
-            v_item.after_dead_letter, (SELECT r FROM jsonb_array_elements(p_reads[v_place]) r WHERE r->>'key' = v_key LIMIT 1));
+            v_item.after_dead_letter, coalesce(
+                (SELECT r FROM jsonb_array_elements(p_reads[v_place]) r WHERE r->>'key' = v_key LIMIT 1),
+                CASE WHEN v_new ? (v_item.app_id || ' ' || v_key) AND jsonb_array_length(p_reads[v_place]) > 0
+                     THEN '{"version": null}'::JSONB END),
+            v_rows, v_bytes);
+        v_rows := v_left.p_rows_left;
+        v_bytes := v_left.p_bytes_left;
     END LOOP;
     IF NOT v_kinds && ARRAY['queue_send', 'pubsub_publish', 'event_publish', 'email_send'] THEN
         RETURN v_changed;
@@ -115,6 +137,9 @@ BEGIN
     LOOP
         v_item := p_items[v_place];
         IF v_effect->>'kind' = 'email_send' THEN
+            v_rows := v_rows - 1;
+            v_bytes := v_bytes - pg_column_size(v_effect);
+            PERFORM symphony.require_fan_out(v_rows, v_bytes);
             PERFORM symphony.place_trigger(
                 v_item.app_id, 'email', NULL, NULL,
                 -- The same if this completion is lost and the script runs again: readers know a mail by it.
@@ -129,10 +154,12 @@ BEGIN
                 v_item.origin_principal,
                 v_item.principal, v_item.trigger_depth + 1, v_item.id, v_item.root_execution_id, v_item.after_dead_letter, 8, '{5,30,120,600,3600}');
         ELSE
-            PERFORM symphony.send_message(
+            v_left := symphony.send_message(
                 v_item.app_id, CASE v_effect->>'kind' WHEN 'queue_send' THEN 'queue' ELSE 'pubsub' END,
                 coalesce(v_effect->>'queue', v_effect->>'topic'), v_effect->'message', v_item.origin_principal,
-                v_item.trigger_depth + 1, v_item.id, v_item.root_execution_id, v_item.after_dead_letter, v_effect->>'key');
+                v_item.trigger_depth + 1, v_item.id, v_item.root_execution_id, v_item.after_dead_letter, v_effect->>'key', v_rows, v_bytes);
+            v_rows := v_left.p_rows_left;
+            v_bytes := v_left.p_bytes_left;
         END IF;
     END LOOP;
     v_events := ARRAY(SELECT e.effect->'event' FROM unnest(p_effects) WITH ORDINALITY o(effects, place)

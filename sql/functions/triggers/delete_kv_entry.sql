@@ -19,7 +19,7 @@ BEGIN
     key := p_key;
     dry_run := p_dry_run IS NOT FALSE;
     IF p_dry_run IS FALSE THEN
-        existed := symphony.write_kv(v_app_id, p_key, ARRAY['{"kind": "kv_delete"}'::JSONB], symphony.acting_principal(), 0, NULL, NULL, false) > 0;
+        existed := (symphony.write_kv(v_app_id, p_key, ARRAY['{"kind": "kv_delete"}'::JSONB], symphony.acting_principal(), 0, NULL, NULL, false)).entry_version > 0;
         IF existed THEN
             PERFORM symphony.record_outbox_act('triggers', 'ENTRY_DELETED', NULL, p_actor, p_approver, p_reason,
                 jsonb_build_object('app', p_app, 'key', p_key), v_app_id);

@@ -8,6 +8,6 @@
 CREATE OR REPLACE FUNCTION symphony.kv_delete(p_app TEXT, p_key TEXT, p_principal UUID DEFAULT NULL) RETURNS BOOLEAN
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN symphony.write_kv(
-        symphony.require_app(p_app), p_key, ARRAY['{"kind": "kv_delete"}'::JSONB], coalesce(p_principal, symphony.acting_principal()), 0, NULL, NULL, false) > 0;
+    RETURN (symphony.write_kv(
+        symphony.require_app(p_app), p_key, ARRAY['{"kind": "kv_delete"}'::JSONB], coalesce(p_principal, symphony.acting_principal()), 0, NULL, NULL, false)).entry_version > 0;
 END $$;

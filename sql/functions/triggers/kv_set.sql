@@ -13,9 +13,9 @@ BEGIN
     IF p_value IS NULL THEN
         RAISE EXCEPTION 'p_value is missing: kv_delete deletes' USING ERRCODE = 'P7005';
     END IF;
-    RETURN symphony.write_kv(
+    RETURN (symphony.write_kv(
         symphony.require_app(p_app), p_key,
         ARRAY[jsonb_build_object('kind', 'kv_set', 'value', p_value)
               || CASE WHEN p_ttl_seconds IS NULL THEN '{}' ELSE jsonb_build_object('ttlSeconds', p_ttl_seconds) END],
-        coalesce(p_principal, symphony.acting_principal()), 0, NULL, NULL, false);
+        coalesce(p_principal, symphony.acting_principal()), 0, NULL, NULL, false)).entry_version;
 END $$;

@@ -8,5 +8,5 @@
 CREATE OR REPLACE FUNCTION symphony.publish_topic(p_app TEXT, p_topic TEXT, p_message JSONB, p_principal UUID DEFAULT NULL) RETURNS INT
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN symphony.send_message(symphony.require_app(p_app), 'pubsub', p_topic, p_message, coalesce(p_principal, symphony.acting_principal()), 0, NULL, NULL, false);
+    RETURN (symphony.send_message(symphony.require_app(p_app), 'pubsub', p_topic, p_message, coalesce(p_principal, symphony.acting_principal()), 0, NULL, NULL, false)).fired;
 END $$;

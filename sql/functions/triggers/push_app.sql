@@ -6,8 +6,9 @@
 -- Refuses  P7005 for a manifest that is not right, naming the field, or a transaction above READ COMMITTED, P7006 mail that
 --          is another app's, P7008 approval
 -- Why      the manifest is the whole truth: what it does not name is gone. A script gets a new version only if it has
---          changed; a trigger keeps its id and its clock unless what it is has changed. Scripts run as who pushed them,
---          which the session proves and nobody names.
+--          changed; a trigger keeps its id and its clock unless what it is has changed, a route its id unless who may call
+--          it has: so what a server has let in by older rules is not taken. Scripts run as who pushed them, which the
+--          session proves and nobody names.
 CREATE OR REPLACE FUNCTION symphony.push_app(p_app TEXT, p_manifest JSONB, p_actor TEXT)
 RETURNS TABLE (app_id UUID, created BOOLEAN, scripts_changed INT, routes INT, triggers INT)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
@@ -80,7 +81,9 @@ BEGIN
            coalesce((e->>'attempts')::INT, 5), symphony.manifest_backoff(e), coalesce((e->>'rawBody')::BOOLEAN, false), v_pusher, coalesce(e->>'auth', 'none'), e->>'signature', e->>'secret'
       FROM jsonb_array_elements(v_routes) e
     ON CONFLICT (app_id, method, path) DO UPDATE
-       SET script_name = excluded.script_name, synchronous = excluded.synchronous, wait_ms = excluded.wait_ms,
+       SET id = CASE WHEN (r.auth, r.signature, r.secret_name) IS DISTINCT FROM (excluded.auth, excluded.signature, excluded.secret_name)
+                     THEN excluded.id ELSE r.id END,
+           script_name = excluded.script_name, synchronous = excluded.synchronous, wait_ms = excluded.wait_ms,
            attempts_max = excluded.attempts_max, backoff_seconds = excluded.backoff_seconds, raw_body = excluded.raw_body,
            registered_by_principal = excluded.registered_by_principal, auth = excluded.auth, signature = excluded.signature,
            secret_name = excluded.secret_name;

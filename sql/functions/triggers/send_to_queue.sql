@@ -11,5 +11,5 @@ CREATE OR REPLACE FUNCTION symphony.send_to_queue(
 ) RETURNS BOOLEAN
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN symphony.send_message(symphony.require_app(p_app), 'queue', p_queue, p_message, coalesce(p_principal, symphony.acting_principal()), 0, NULL, NULL, false, p_key) > 0;
+    RETURN (symphony.send_message(symphony.require_app(p_app), 'queue', p_queue, p_message, coalesce(p_principal, symphony.acting_principal()), 0, NULL, NULL, false, p_key)).fired > 0;
 END $$;

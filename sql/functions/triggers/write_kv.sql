@@ -3,15 +3,16 @@
 -- Moves    the entry; nothing -> pending, for each matching trigger
 -- Caller   kv_set, kv_delete, apply_trigger_effects; nobody else may
 -- Locks    the entry, until the caller's transaction ends
--- Refuses  P7005 for a bad key, time to live or value, or an increment of what is no number; P7011 if the entry is not as
---          p_noted says, or a comparison comes out otherwise than its script was told
+-- Refuses  P7005 for a bad key, time to live or value, an increment of what is no number, or more than p_rows_left and
+--          p_bytes_left; P7011 if the entry is not as p_noted says, or a comparison comes out otherwise than its script was told
 -- Why      the entry and what it fires commit together. All writes of a run to one key are one change: only the last value
 --          is ever committed, and it fires once. What an increment or a comparison means is decided here, under the
 --          entry's lock. Deleting what is not there changes nothing and fires nothing; an expired entry is not there.
 CREATE OR REPLACE FUNCTION symphony.write_kv(
     p_app_id UUID, p_key TEXT, p_writes JSONB[], p_origin_principal UUID, p_depth INT, p_parent UUID, p_root UUID,
-    p_after_dead_letter BOOLEAN, p_noted JSONB DEFAULT NULL
-) RETURNS BIGINT
+    p_after_dead_letter BOOLEAN, p_noted JSONB DEFAULT NULL, INOUT p_rows_left INT DEFAULT NULL, INOUT p_bytes_left BIGINT DEFAULT NULL,
+    OUT entry_version BIGINT
+)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     v_entry    symphony.kv_entries;
@@ -25,7 +26,7 @@ DECLARE
     v_wrote    BOOLEAN;
     v_holds    BOOLEAN;
     v_write    JSONB;
-    v_version  BIGINT;
+    v_fired    RECORD;
 BEGIN
     PERFORM symphony.require_outbox_id('p_key', p_key, 512);
     -- Two may write a new key at once: the second looks again, and finds what the first wrote.
@@ -83,29 +84,31 @@ BEGIN
             END IF;
         END LOOP;
         IF NOT v_wrote OR v_value IS NULL AND NOT v_is_there THEN
-            RETURN 0;
+            entry_version := 0;
+            RETURN;
         END IF;
         PERFORM symphony.require_plain_json('p_value', v_value, 256);
         IF v_is_there AND v_value IS NOT NULL THEN
             UPDATE symphony.kv_entries e SET value = v_value, version = e.version + 1, expires_at = v_expires, updated_at = clock_timestamp()
-             WHERE e.app_id = p_app_id AND e.key = p_key RETURNING e.version INTO v_version;
+             WHERE e.app_id = p_app_id AND e.key = p_key RETURNING e.version INTO entry_version;
             EXIT;
         END IF;
         IF v_found THEN
             DELETE FROM symphony.kv_entries e WHERE e.app_id = p_app_id AND e.key = p_key;
         END IF;
         IF v_value IS NULL THEN
-            v_version := v_entry.version;
+            entry_version := v_entry.version;
             EXIT;
         END IF;
         INSERT INTO symphony.kv_entries AS e (app_id, key, value, expires_at) VALUES (p_app_id, p_key, v_value, v_expires)
-        ON CONFLICT (app_id, key) DO NOTHING RETURNING e.version INTO v_version;
+        ON CONFLICT (app_id, key) DO NOTHING RETURNING e.version INTO entry_version;
         EXIT WHEN FOUND;
     END LOOP;
-    PERFORM symphony.fire_triggers(
+    v_fired := symphony.fire_triggers(
         p_app_id, 'kv', p_key,
         jsonb_build_object('operation', CASE WHEN v_value IS NULL THEN 'delete' ELSE 'set' END, 'key', p_key, 'value', v_value,
-                           'previous', v_previous, 'version', v_version),
-        p_origin_principal, p_depth, p_parent, p_root, p_after_dead_letter);
-    RETURN v_version;
+                           'previous', v_previous, 'version', entry_version),
+        p_origin_principal, p_depth, p_parent, p_root, p_after_dead_letter, p_rows_left, p_bytes_left);
+    p_rows_left := v_fired.p_rows_left;
+    p_bytes_left := v_fired.p_bytes_left;
 END $$;

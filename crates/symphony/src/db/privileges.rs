@@ -284,6 +284,7 @@ pub const FUNCTIONS: &[(&str, &[&str])] = &[
     ("settle_triggers", NOBODY),
     ("find_app", NOBODY),
     ("fire_triggers", NOBODY),
+    ("require_fan_out", NOBODY),
     ("keep_app_push", NOBODY),
     ("kv_listing", NOBODY),
     ("lock_held_triggers", NOBODY),

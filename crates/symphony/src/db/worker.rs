@@ -14,6 +14,11 @@ impl Worker {
         Self { database }
     }
 
+    /// How long one call may take.
+    pub(crate) fn call_limit(&self) -> std::time::Duration {
+        self.database.call_limit
+    }
+
     /// One call of a worker: a transaction of its own, with a limit on the whole. If no answer comes in time, nobody
     /// knows what became of it.
     pub(super) async fn call<T>(

@@ -56,7 +56,7 @@ pub(super) async fn complete<L: Lane>(
 ) {
     let items_max = shared.settings.batch_items_max;
     let mut gathered = Vec::with_capacity(items_max);
-    while gather(&shared, &done, &mut gathered).await {
+    while top_up(&done, &mut gathered, items_max) || gather(&shared, &done, &mut gathered).await {
         shared.points.reach(Point::BeforeComplete);
         let (groups, outcomes): (Vec<_>, Vec<_>) = gathered.drain(..).unzip();
         shared.metrics.completion_batches.add(1);
@@ -78,6 +78,7 @@ pub(super) async fn complete<L: Lane>(
                     );
                     tokio::spawn(later);
                 }
+                Completed::NextBatch => gathered.push((group, outcome)),
                 answer => {
                     account(&shared, group, answer, &outcome).await;
                     ended.push((group, lease));
@@ -110,7 +111,8 @@ async fn run_again<L: Lane>(
     let_go_of(shared, &[group], &[lease], let_go);
 }
 
-/// Write one outcome by itself until somebody lets go of what it needs, or the engine's time is up. Nobody waits behind it.
+/// Write one outcome by itself until somebody lets go of what it needs, or the engine's time is up. Nobody waits behind it,
+/// and it takes nobody's place: it is held on, but others are claimed meanwhile.
 async fn complete_later<L: Lane>(
     shared: Arc<Shared<L>>,
     group: usize,
@@ -121,6 +123,7 @@ async fn complete_later<L: Lane>(
     let lease = L::lease_of(&outcome);
     let mut stage = shared.stage.clone();
     let mut pause = PAUSE_FIRST;
+    puller::release(&shared, group, 1);
     loop {
         tokio::select! {
             biased;
@@ -129,8 +132,9 @@ async fn complete_later<L: Lane>(
             () = tokio::time::sleep(pause) => {}
         }
         match shared.lane.complete_later(&outcome).await {
-            Ok(Completed::Later) => {}
+            Ok(Completed::Later | Completed::NextBatch) => {}
             Ok(Completed::Again) => {
+                puller::take_back(&shared, group);
                 return run_again(&shared, group, outcome, &outlet, &let_go).await;
             }
             Ok(answer) => {
@@ -148,7 +152,28 @@ async fn complete_later<L: Lane>(
         }
         pause = (pause * 2).min(PAUSE_LATER_LONGEST);
     }
+    puller::take_back(&shared, group);
     let_go_of(&shared, &[group], &[lease], &let_go);
+}
+
+/// Add what has come to what was left for this batch; `false` if nothing was left.
+fn top_up<T>(
+    done: &Mutex<mpsc::UnboundedReceiver<T>>,
+    gathered: &mut Vec<T>,
+    items_max: usize,
+) -> bool {
+    if gathered.is_empty() {
+        return false;
+    }
+    // Whoever gathers at present sees to them.
+    if let Ok(mut done) = done.try_lock() {
+        while gathered.len() < items_max
+            && let Ok(one) = done.try_recv()
+        {
+            gathered.push(one);
+        }
+    }
+    true
 }
 
 /// Take what there is, up to a batch. `false` if there is nothing more to come.
@@ -254,7 +279,7 @@ async fn account<L: Lane>(shared: &Shared<L>, group: usize, answer: Completed, o
             }
         }
         // Whoever writes sees to these.
-        Completed::Again | Completed::Later => {}
+        Completed::Again | Completed::Later | Completed::NextBatch => {}
         Completed::Late => {
             metrics.leases_lost.add(1);
             keep_evidence(shared, outcome).await;

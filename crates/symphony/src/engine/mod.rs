@@ -143,6 +143,16 @@ pub trait Lane: Send + Sync + 'static {
         request: &Ask<'_>,
     ) -> impl Future<Output = Result<Claimed<Self::Work>, DbError>> + Send;
 
+    /// Wait until one may be carried out. It takes no place meanwhile, neither its destination's nor the process's.
+    fn turn(&self, _work: &Self::Work) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+
+    /// The engine stops before one was carried out: nothing left the process.
+    fn not_begun(&self, _work: &Self::Work) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+
     /// Carry one out. Call [`Hold::begin_sending`] before the first byte leaves.
     fn dispatch(
         &self,

@@ -14,6 +14,8 @@ pub enum Completed {
     Again,
     /// Nothing was written: somebody holds what it needs. Write it by itself, later. It is still held.
     Later,
+    /// Nothing was written, so that others come first: write it with the next batch. It is still held.
+    NextBatch,
     /// The lease had passed to another: keep it as evidence.
     Late,
     /// The unique index refused a second terminal outcome: the backstop held, and the outcome is kept as evidence.
@@ -29,6 +31,7 @@ impl Completed {
             Self::Recorded { tallies, .. } => tallies.worst(),
             Self::Again => "AGAIN",
             Self::Later => "LATER",
+            Self::NextBatch => "NEXT_BATCH",
             Self::Late => "LATE",
             Self::Blocked => "BLOCKED",
             Self::Alarm => "REFUSED",

@@ -436,9 +436,13 @@ async fn carry<L: Lane>(
     outlet: &Outlet<L>,
 ) -> bool {
     let Some(group) = shared.groups.get(index) else { return false };
+    wait_for_turn(shared, index, &work).await;
     // Closed when the engine stops.
     let dispatched = match group.destination.slot().await {
-        Err(_) => Dispatched::Unsent(Unsent::Stopping),
+        Err(_) => {
+            shared.lane.not_begun(&work).await;
+            Dispatched::Unsent(Unsent::Stopping)
+        }
         Ok(permit) => {
             let started = Instant::now();
             let mut stage = shared.stage.clone();
@@ -464,8 +468,7 @@ async fn carry<L: Lane>(
                 }
             };
             if permit.is_none() {
-                shared.room.take_all(1);
-                group.held.fetch_add(1, Ordering::AcqRel);
+                take_back(shared, index);
             }
             shared.metrics.dispatch_latency.observe(started.elapsed());
             dispatched
@@ -491,6 +494,16 @@ async fn carry<L: Lane>(
     }
 }
 
+/// What has to wait for its turn is held on, but takes nobody's place.
+async fn wait_for_turn<L: Lane>(shared: &Shared<L>, index: usize, work: &L::Work) {
+    let mut turn = pin!(shared.lane.turn(work));
+    if turn.as_mut().now_or_never().is_none() {
+        release(shared, index, 1);
+        turn.await;
+        take_back(shared, index);
+    }
+}
+
 fn interrupted<L: Lane>(
     shared: &Shared<L>,
     work: &L::Work,
@@ -501,6 +514,14 @@ fn interrupted<L: Lane>(
         Dispatched::Done { done: shared.lane.interrupted(work, why), trouble: true }
     } else {
         Dispatched::Unsent(Unsent::Stopping)
+    }
+}
+
+/// Count one again that was [let go](release) while it was held on, whatever room there is.
+pub(super) fn take_back<L: Lane>(shared: &Shared<L>, index: usize) {
+    shared.room.take_all(1);
+    if let Some(group) = shared.groups.get(index) {
+        group.held.fetch_add(1, Ordering::AcqRel);
     }
 }
 

@@ -2,15 +2,21 @@
 //! itself later, where somebody holds what its effects need.
 
 use std::collections::HashSet;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use uuid::Uuid;
+
 use super::sets::{Ended, sets};
+use super::slots::Slot;
 use super::{TriggerLane, account};
 use crate::db::{DbError, EndedRequest, TriggerOutcome, TriggerRecorded, TriggerState};
 use crate::engine::Completed;
 
 /// How often a run is run again because what it had read has changed, before that is its outcome.
 const RERUNS_MAX: u32 = 100;
+/// How long a set of one app may take before what else of the app has effects leaves the batch: others wait behind it.
+const SET_TIME_MAX: Duration = Duration::from_secs(1);
 /// How long a set waits for a lock: others wait behind it.
 const SET_LOCK_WAIT: Duration = Duration::from_millis(100);
 /// The same for each of a set that has waited in vain.
@@ -25,38 +31,102 @@ enum Written {
     HeldUp,
 }
 
+/// A batch of outcomes while it is written.
+struct Batch<'a> {
+    done: &'a [Ended],
+    /// What is in no set yet is left for the next batch.
+    answers: Vec<Completed>,
+    /// What else of these apps has effects is written beside this batch: one of theirs is held up, or takes long.
+    beside: HashSet<Uuid>,
+    /// The apps of those that this batch has found to be held up.
+    held_up: Vec<Uuid>,
+}
+
 impl TriggerLane {
     /// Those without effects all at once, those with effects in sets. A repeated call finds what the first has written.
     pub(super) async fn complete_all(&self, done: &[Ended]) -> Result<Vec<Completed>, DbError> {
-        let mut answers = vec![Completed::Late; done.len()];
-        let held_up = self.held_up.apps();
-        let waits =
-            |ended: &Ended| ended.outcome.effects.is_some() && held_up.contains(&ended.app_id);
-        for (answer, ended) in answers.iter_mut().zip(done) {
-            if waits(ended) {
-                *answer = Completed::Later;
+        let mut batch = Batch {
+            done,
+            answers: vec![Completed::NextBatch; done.len()],
+            beside: self.held_up.apps(),
+            held_up: Vec::new(),
+        };
+        match self.complete_sets(&mut batch).await {
+            Ok(()) => {
+                let all = batch.answers.iter().zip(done);
+                let left = all.filter(|(answer, _)| **answer == Completed::NextBatch);
+                left.for_each(|(_, ended)| {
+                    ended.slot().get_or_insert_with(|| self.slots.retake(ended.app_id));
+                });
+                Ok(batch.answers)
+            }
+            Err(error) => {
+                // The whole batch is repeated, and finds them again.
+                batch.held_up.into_iter().for_each(|app_id| self.held_up.remove(app_id));
+                Err(error)
             }
         }
-        // In this order: what it costs to write both kinds is not paid for most.
+    }
+
+    async fn complete_sets(&self, batch: &mut Batch<'_>) -> Result<(), DbError> {
+        let done = batch.done;
+        let all: Vec<usize> = (0..done.len()).collect();
+        self.pass_by(batch, all);
+        let beside = batch.beside.clone();
+        let waits = |ended: &Ended| ended.is_one_of(&beside);
         let unwritten = |ended: &Ended| ended.is_unwritten();
+        // In this order: what it costs to write both kinds is not paid for most.
         let written_before = sets(done, |ended| !waits(ended) && !unwritten(ended));
         let unwritten = sets(done, |ended| !waits(ended) && unwritten(ended));
         for places in written_before.into_iter().chain(unwritten) {
+            let places = self.pass_by(batch, places);
             let members: Vec<&Ended> = places.iter().filter_map(|place| done.get(*place)).collect();
-            let written = self.write_set(&members).await?;
-            for ((place, ended), written) in places.into_iter().zip(members).zip(written) {
-                let answer = self.answer_for(ended, written).await?;
-                if let Some(place) = answers.get_mut(place) {
-                    *place = answer;
-                }
+            if members.is_empty() {
+                continue;
+            }
+            let began = Instant::now();
+            let mut written = self.write_set(&members).await?.into_iter();
+            for (place, ended) in places.into_iter().zip(&members) {
+                let answer = match written.next() {
+                    Some(written) => self.answer_for(ended, written).await?,
+                    None => Completed::Late,
+                };
+                self.note(batch, place, ended, answer);
+            }
+            let took_long = began.elapsed() >= SET_TIME_MAX;
+            if let Some(app_id) = only_app(&members).filter(|_| took_long) {
+                batch.beside.insert(app_id);
             }
         }
-        for (answer, ended) in answers.iter().zip(done) {
-            if *answer == Completed::Later {
-                self.held_up.add(ended.app_id, self.slots.retake(ended.app_id));
+        Ok(())
+    }
+
+    /// Those of a set that are still to be written in it. The others are written beside the batch, at once: none of them waits
+    /// for the same lock as one before it, nor does any other app's outcome behind them.
+    fn pass_by(&self, batch: &mut Batch<'_>, places: Vec<usize>) -> Vec<usize> {
+        let done = batch.done;
+        let (passed, left): (Vec<_>, Vec<_>) = places.into_iter().partition(|place| {
+            done.get(*place).is_some_and(|ended| ended.is_one_of(&batch.beside))
+        });
+        for place in passed {
+            if let Some(ended) = done.get(place) {
+                self.note(batch, place, ended, Completed::Later);
             }
         }
-        Ok(answers)
+        left
+    }
+
+    fn note(&self, batch: &mut Batch<'_>, place: usize, ended: &Ended, answer: Completed) {
+        if answer == Completed::Later {
+            let slot = ended.slot().take();
+            let slot = slot.unwrap_or_else(|| self.slots.retake(ended.app_id));
+            self.held_up.add(ended.app_id, slot);
+            batch.held_up.push(ended.app_id);
+            batch.beside.insert(ended.app_id);
+        }
+        if let Some(found) = batch.answers.get_mut(place) {
+            *found = answer;
+        }
     }
 
     /// One that is held up: in its app's turn, so that one app does not take every connection.
@@ -82,8 +152,9 @@ impl TriggerLane {
     }
 
     /// Write a set. If one of its effects is not right, or something is locked, each is written by itself, and that one
-    /// fails or waits.
+    /// fails or waits. If all of it takes longer than a call may, each is written by itself later.
     async fn write_set(&self, members: &[&Ended]) -> Result<Vec<Written>, DbError> {
+        let began = Instant::now();
         let written = self.record(members, SET_LOCK_WAIT).await;
         // A request brings its payload, which may not be right either.
         let may_be_wrong =
@@ -91,6 +162,14 @@ impl TriggerLane {
         match written {
             Ok(recorded) => return Ok(recorded.into_iter().map(Written::Recorded).collect()),
             Err(error) if error.is_lock_timeout() => {}
+            // It would take as long every time. What was written after all is found then.
+            Err(error)
+                if members.len() > 1
+                    && error.is_transient()
+                    && (error.is_time_out() || began.elapsed() >= self.worker.call_limit()) =>
+            {
+                return Ok(members.iter().map(|_| Written::HeldUp).collect());
+            }
             Err(error)
                 if members.len() > 1
                     && may_be_wrong
@@ -232,7 +311,22 @@ impl TriggerLane {
     }
 }
 
+/// The app that all of them are of.
+fn only_app(members: &[&Ended]) -> Option<Uuid> {
+    let app_id = members.first()?.app_id;
+    members.iter().all(|ended| ended.app_id == app_id).then_some(app_id)
+}
+
 impl Ended {
+    fn slot(&self) -> MutexGuard<'_, Option<Slot>> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It has effects, and is of one of these apps.
+    fn is_one_of(&self, apps: &HashSet<Uuid>) -> bool {
+        self.outcome.effects.is_some() && apps.contains(&self.app_id)
+    }
+
     /// It is written with its completion.
     fn is_unwritten(&self) -> bool {
         self.unwritten.as_ref().is_some_and(|unwritten| unwritten.begin_completing())

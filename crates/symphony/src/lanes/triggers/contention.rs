@@ -44,8 +44,8 @@ impl Turns {
 }
 
 /// Outcomes that wait for a lock, by their apps. What else of such an app has effects goes the same way at once, so that
-/// no other app's outcome waits behind the same lock. Each has a slot of its app meanwhile, so that the app begins no more
-/// than it may have.
+/// no other app's outcome waits behind the same lock. Each has a slot of its app meanwhile, and nobody else's, so that the
+/// app begins no more than it may have and other apps do not notice.
 #[derive(Debug)]
 pub(super) struct HeldUp {
     turns: Turns,
@@ -127,6 +127,7 @@ mod tests {
         held_up.add(ONE, slots.retake(ONE));
         assert_eq!(held_up.count(), 2);
         assert!(slots.take_for_request(ONE).is_none(), "its app begins nothing more");
+        assert_eq!(slots.free(), 8, "other apps do not notice");
         held_up.remove(ONE);
         assert_eq!(held_up.apps(), HashSet::from([ONE]));
         assert!(slots.take_for_request(ONE).is_some());

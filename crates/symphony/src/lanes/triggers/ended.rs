@@ -1,6 +1,6 @@
 //! A run's end as the ledger writes it.
 
-use std::sync::PoisonError;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::value::{RawValue, to_raw_value};
@@ -23,6 +23,7 @@ impl Ended {
             reruns: work.reruns,
             has_left: false,
             turn: work.turn.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            slot: Mutex::default(),
             trace_id: work.item.trace_id(),
             trace: None,
         }

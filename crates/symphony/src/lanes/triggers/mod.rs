@@ -298,6 +298,7 @@ impl TriggerLane {
     async fn run(&self, underway: &Underway, hold: &Hold) -> Result<Execution, Unsent> {
         let item = &underway.item;
         let mut slot = underway.slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+        slot.iter_mut().for_each(slots::Slot::begin);
         let mut runs_elsewhere = || slot.iter_mut().for_each(slots::Slot::runs_elsewhere);
         let Some(script_id) = item.script_id else {
             runs_elsewhere();
@@ -452,11 +453,19 @@ impl Lane for TriggerLane {
         Ok(Claimed::of(works.collect()))
     }
 
-    async fn dispatch(&self, work: &Underway, hold: &Arc<Hold>) -> Dispatched<Ended> {
+    /// What is run again is so in its app's turn.
+    async fn turn(&self, work: &Underway) {
         if work.reruns > 0 && !work.has_turn() {
             let turn = self.reruns.take(work.item.app_id).await;
             *work.turn.lock().unwrap_or_else(PoisonError::into_inner) = Some(turn);
         }
+    }
+
+    async fn not_begun(&self, work: &Underway) {
+        self.leave_to_others(work).await;
+    }
+
+    async fn dispatch(&self, work: &Underway, hold: &Arc<Hold>) -> Dispatched<Ended> {
         let started = Instant::now();
         match self.run(work, hold).await {
             Ok(execution) => {
@@ -472,7 +481,7 @@ impl Lane for TriggerLane {
         }
     }
 
-    /// With a slot of its own at once, whether there is one or not: as long as it waits for its turn, its app begins less.
+    /// With a slot of its app at once, whether there is one or not: as long as it waits for its turn, its app begins less.
     fn again(&self, done: Ended) -> Option<Underway> {
         let slot = self.slots.retake(done.app_id);
         if let Some(unwritten) = &done.unwritten {

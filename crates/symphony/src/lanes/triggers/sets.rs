@@ -1,19 +1,23 @@
 //! Which outcomes are written in one transaction. Those without effects all together; those with effects so that none of a
-//! set writes an entry that another one writes or has read, because each must see what the other has done.
+//! set writes an entry that another one has read or compared, because each must see what the other has done. Writes that
+//! depend on nothing are applied in order whatever they are, so a hot counter costs one commit for many.
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
 
 use uuid::Uuid;
 
 use super::contention::Turn;
 use super::executor::{Effect, Read};
+use super::slots::Slot;
 use super::unwritten::Unwritten;
 use crate::db::{ClaimedTrigger, TriggerOutcome};
 use crate::trace::{ItemTrace, TraceId};
 
 /// At most this many with effects in one transaction: it holds their entries until it has ended.
 const SET_MAX: usize = 64;
+/// At most so many sets of a batch have outcomes of one app: other apps' wait behind them.
+const SETS_PER_APP_MAX: usize = 8;
 
 /// A run that has ended, to be written down.
 #[derive(Debug)]
@@ -34,6 +38,8 @@ pub struct Ended {
     pub(super) has_left: bool,
     /// If it was run again: the others of its app wait until this is written.
     pub(super) turn: Option<Turn>,
+    /// While it is left for the next batch, so that its app begins less.
+    pub(super) slot: Mutex<Option<Slot>>,
     pub(super) trace_id: TraceId,
     pub(super) trace: Option<Arc<ItemTrace>>,
 }
@@ -45,6 +51,8 @@ pub(super) struct Entries {
     pub(super) read: Vec<String>,
     /// It has listed keys: any new one may be among them.
     pub(super) are_listed: bool,
+    /// It has read and compared nothing: what it writes does not depend on what is there.
+    pub(super) is_blind: bool,
 }
 
 impl Entries {
@@ -64,10 +72,14 @@ impl Entries {
             Read::Key { key, .. } => Some(key.clone()),
             Read::List { .. } => None,
         });
+        let compares = effects.iter().any(|effect| {
+            matches!(effect, Effect::KvSetIfAbsent { .. } | Effect::KvCompareAndSet { .. })
+        });
         Self {
             written: written.collect(),
             read: read.collect(),
             are_listed: reads.iter().any(|read| matches!(read, Read::List { .. })),
+            is_blind: reads.is_empty() && !compares,
         }
     }
 }
@@ -76,8 +88,10 @@ impl Entries {
 #[derive(Default)]
 struct Set<'a> {
     places: Vec<usize>,
-    written: HashSet<(Uuid, &'a str)>,
+    /// Whether all who write it are blind.
+    written: HashMap<(Uuid, &'a str), bool>,
     read: HashSet<(Uuid, &'a str)>,
+    apps: HashSet<Uuid>,
     /// Apps of which one lists keys, and those of which one writes.
     list: HashSet<Uuid>,
     write: HashSet<Uuid>,
@@ -87,10 +101,13 @@ impl<'a> Set<'a> {
     fn fits(&self, ended: &Ended) -> bool {
         let (app, entries) = (ended.app_id, &ended.entries);
         let writes_others = entries.written.iter().any(|key| {
-            self.written.contains(&(app, key.as_str())) || self.read.contains(&(app, key.as_str()))
+            let key = (app, key.as_str());
+            let others_are_blind = self.written.get(&key);
+            self.read.contains(&key)
+                || others_are_blind.is_some_and(|are_blind| !(*are_blind && entries.is_blind))
         });
         let reads_others =
-            entries.read.iter().any(|key| self.written.contains(&(app, key.as_str())));
+            entries.read.iter().any(|key| self.written.contains_key(&(app, key.as_str())));
         let lists_others = entries.are_listed && self.write.contains(&app)
             || !entries.written.is_empty() && self.list.contains(&app);
         self.places.len() < SET_MAX && !writes_others && !reads_others && !lists_others
@@ -99,7 +116,9 @@ impl<'a> Set<'a> {
     fn add(&mut self, place: usize, ended: &'a Ended) {
         let (app, entries) = (ended.app_id, &ended.entries);
         self.places.push(place);
-        self.written.extend(entries.written.iter().map(|key| (app, key.as_str())));
+        self.apps.insert(app);
+        let blind = entries.is_blind;
+        self.written.extend(entries.written.iter().map(|key| ((app, key.as_str()), blind)));
         self.read.extend(entries.read.iter().map(|key| (app, key.as_str())));
         if entries.are_listed {
             self.list.insert(app);
@@ -111,15 +130,23 @@ impl<'a> Set<'a> {
 }
 
 /// The places of the outcomes of each set, in the order in which the sets are written. What was run again comes before what
-/// would make it run once more.
+/// would make it run once more. What is in none of them is left for the next batch.
 pub(super) fn sets(ended: &[Ended], is_wanted: impl Fn(&Ended) -> bool) -> Vec<Vec<usize>> {
     let wanted = ended.iter().enumerate().filter(|(_, ended)| is_wanted(ended));
     let (plain, mut busy): (Vec<_>, Vec<_>) =
         wanted.partition(|(_, ended)| ended.outcome.effects.is_none());
     busy.sort_by_key(|(_, ended)| ended.reruns == 0);
     let mut sets: Vec<Set<'_>> = Vec::new();
+    let mut sets_of: HashMap<Uuid, usize> = HashMap::new();
     for (place, ended) in busy {
-        if let Some(set) = sets.iter_mut().find(|set| set.fits(ended)) {
+        let sets_of_app = sets_of.entry(ended.app_id).or_default();
+        let found = sets.iter_mut().find(|set| set.fits(ended));
+        let is_in_it = found.as_ref().is_some_and(|set| set.apps.contains(&ended.app_id));
+        if !is_in_it && *sets_of_app == SETS_PER_APP_MAX {
+            continue;
+        }
+        *sets_of_app += usize::from(!is_in_it);
+        if let Some(set) = found {
             set.add(place, ended);
         } else {
             let mut set = Set::default();
@@ -179,6 +206,7 @@ mod tests {
             reruns: 0,
             has_left: false,
             turn: None,
+            slot: Mutex::default(),
             trace_id: TraceId::of_item(app_id),
             trace: None,
         }
@@ -187,6 +215,10 @@ mod tests {
     fn reading(reads: &[&str], are_listed: bool, ended: Ended) -> Ended {
         let read = reads.iter().map(|key| (*key).to_owned()).collect();
         Ended { entries: Entries { read, are_listed, ..ended.entries }, ..ended }
+    }
+
+    fn blind(ended: Ended) -> Ended {
+        Ended { entries: Entries { is_blind: true, ..ended.entries }, ..ended }
     }
 
     fn all_sets(ended: &[Ended]) -> Vec<Vec<usize>> {
@@ -219,6 +251,43 @@ mod tests {
             ended(1, &["v"], true),
         ];
         assert_eq!(all_sets(&all), [vec![0, 2, 3, 5], vec![1], vec![4]]);
+    }
+
+    #[test]
+    fn writes_of_one_entry_that_depend_on_nothing_share_a_set() {
+        let all = [
+            blind(ended(1, &["n"], true)),
+            blind(ended(1, &["n", "m"], true)),
+            ended(1, &["n"], true),
+            blind(ended(1, &["m"], true)),
+            ended(1, &["k"], true),
+            blind(ended(1, &["k"], true)),
+            reading(&["m"], false, ended(1, &["l"], true)),
+        ];
+        assert_eq!(all_sets(&all), [vec![0, 1, 3, 4], vec![2, 5, 6]]);
+        let effect = |compares: bool| {
+            let (key, by) = ("n".to_owned(), 1);
+            if compares {
+                let value = RawValue::NULL.to_owned();
+                return Effect::KvSetIfAbsent { key, value, ttl_seconds: None };
+            }
+            Effect::KvIncrement { key, by, ttl_seconds: None }
+        };
+        let read = Read::Key { key: "m".to_owned(), version: None };
+        assert!(Entries::new(&[effect(false)], &[]).is_blind);
+        assert!(!Entries::new(&[effect(false), effect(true)], &[]).is_blind);
+        assert!(!Entries::new(&[effect(false)], &[read]).is_blind);
+    }
+
+    #[test]
+    fn of_one_app_so_many_sets_are_written_and_the_rest_is_left_for_the_next_batch() {
+        let mut all: Vec<Ended> = (0..50).map(|_| ended(1, &["n"], true)).collect();
+        all.push(ended(2, &["n"], true));
+        all.push(ended(1, &["m"], true));
+        let sets = all_sets(&all);
+        assert_eq!(sets.len(), SETS_PER_APP_MAX);
+        assert_eq!(sets.first(), Some(&vec![0, 50, 51]), "other apps are in the first");
+        assert_eq!(sets.iter().map(Vec::len).sum::<usize>(), SETS_PER_APP_MAX + 2);
     }
 
     #[test]

@@ -70,6 +70,8 @@ pub(super) struct Slot {
     app_id: Uuid,
     is_script: bool,
     is_request: bool,
+    /// It has its place in all, not only in its app.
+    has_place: bool,
 }
 
 /// A claim under way: what it may bring. Dropped when it has ended, whatever it brought.
@@ -137,15 +139,17 @@ impl Slots {
         of.count.take();
         of.requests += 1;
         taken.all.take();
-        Some(Slot { slots: self.clone(), app_id, is_script: true, is_request: true })
+        let slots = self.clone();
+        Some(Slot { slots, app_id, is_script: true, is_request: true, has_place: true })
     }
 
-    /// A slot for a run that is run again. It had one before and is held: it is not given back because there is none now.
+    /// A slot for a run that has ended and is held on: to be run again, or until its outcome is written. It is not given back
+    /// because there is none now. Until it [begins](Slot::begin) it counts in its app only: it runs nowhere, and other apps
+    /// go on.
     pub(super) fn retake(&self, app_id: Uuid) -> Slot {
-        let mut taken = self.taken();
-        taken.apps.entry(app_id).or_default().count.take();
-        taken.all.take();
-        Slot { slots: self.clone(), app_id, is_script: true, is_request: false }
+        self.taken().apps.entry(app_id).or_default().count.take();
+        let slots = self.clone();
+        Slot { slots, app_id, is_script: true, is_request: false, has_place: false }
     }
 
     /// So many requests wait for a slot.
@@ -185,9 +189,11 @@ impl Slots {
         }
     }
 
-    fn give(&self, app_id: Uuid, count: Count, requests: usize) {
+    fn give(&self, app_id: Uuid, count: Count, requests: usize, has_place: bool) {
         let mut taken = self.taken();
-        taken.all.give(count);
+        if has_place {
+            taken.all.give(count);
+        }
         let what = |of: &mut OfApp| {
             of.count.give(count);
             of.requests -= requests;
@@ -232,7 +238,8 @@ impl Claim {
             of.count.take();
             of.left_some |= *with_claim >= limit.items_max;
             taken.all.take();
-            Slot { slots: slots.clone(), app_id, is_script: true, is_request: false }
+            let slots = slots.clone();
+            Slot { slots, app_id, is_script: true, is_request: false, has_place: true }
         };
         let brought = apps.map(&mut take).collect();
         taken.left_some |= slots.free_of(&taken) == 0;
@@ -256,10 +263,17 @@ fn rest(count: Count, runs_max: usize, scripts_max: usize) -> usize {
 }
 
 impl Slot {
+    /// Its run begins, whether there is a place for it or not.
+    pub(super) fn begin(&mut self) {
+        if !std::mem::replace(&mut self.has_place, true) {
+            self.slots.taken().all.take();
+        }
+    }
+
     /// It runs elsewhere: it needs no thread here.
     pub(super) fn runs_elsewhere(&mut self) {
         if std::mem::take(&mut self.is_script) {
-            self.slots.give(self.app_id, Count { runs: 0, scripts: 1 }, 0);
+            self.slots.give(self.app_id, Count { runs: 0, scripts: 1 }, 0, self.has_place);
         }
     }
 }
@@ -267,7 +281,7 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         let count = Count { runs: 1, scripts: usize::from(self.is_script) };
-        self.slots.give(self.app_id, count, usize::from(self.is_request));
+        self.slots.give(self.app_id, count, usize::from(self.is_request), self.has_place);
     }
 }
 
@@ -358,6 +372,24 @@ mod tests {
         assert_eq!(slots.claim().limit.held, [2]);
         drop(held);
         assert_eq!(slots.free(), 8);
+    }
+
+    #[test]
+    fn what_is_held_on_counts_in_its_app_and_in_all_only_while_it_runs() {
+        let slots = slots();
+        let mut held: Vec<Slot> = (0..60).map(|_| slots.retake(ONE)).collect();
+        assert!(slots.take_for_request(ONE).is_none(), "its app begins nothing more");
+        assert_eq!(slots.free(), 8);
+        held.iter_mut().take(2).for_each(|slot| {
+            slot.begin();
+            slot.begin();
+        });
+        assert_eq!(slots.free(), 6);
+        held.iter_mut().for_each(Slot::runs_elsewhere);
+        assert_eq!(slots.free(), 8);
+        drop(held);
+        assert_eq!(slots.taken().all.runs, 0);
+        assert!(slots.take_for_request(ONE).is_some());
     }
 
     #[test]

@@ -93,7 +93,9 @@ impl Ended {
 /// What became of runs whose outcomes' writing was begun at that time.
 pub(super) fn tell_completed(asked_at: Option<SystemTime>, done: &[Ended], answers: &[Completed]) {
     let Some(asked_at) = asked_at else { return };
-    for (ended, answer) in done.iter().zip(answers) {
+    // Nothing was tried of what was left for the next batch.
+    let tried = done.iter().zip(answers).filter(|(_, answer)| **answer != Completed::NextBatch);
+    for (ended, answer) in tried {
         if let Some(trace) = &ended.trace {
             trace.completed(asked_at, answer.named());
         }
