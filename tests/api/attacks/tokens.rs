@@ -3,6 +3,8 @@
 use serde_json::Value;
 use symphony_server::config::ApiSection;
 use symphony_server::http_server::HttpServerSettings;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpSocket;
 
 use super::{STATUS, Served, with_token};
 
@@ -143,4 +145,52 @@ async fn guessing_tokens_cannot_keep_the_database_busy() {
         200,
         "known tokens have a rate of their own"
     );
+}
+
+/// The status of a request from this address of the machine.
+async fn status_from(served: &Served, from: &str, token: &str, headers: &str) -> u16 {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
+    let mut stream = socket.connect(served.api.address()).await.unwrap();
+    let text = format!(
+        "{STATUS} HTTP/1.1\r\nHost: localhost\r\n{}{headers}Connection: close\r\n\r\n",
+        with_token(token)
+    );
+    stream.write_all(text.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn whoever_guesses_tokens_keeps_nobody_at_another_address_out() {
+    let served = Served::new().await;
+    let mut statuses = Vec::new();
+    for n in 0..60 {
+        // Without a proxy anybody could write this.
+        let forged = format!("X-Forwarded-For: 203.0.113.{n}\r\n");
+        let guess = format!("symphony_{n:064x}");
+        statuses.push(status_from(&served, "127.0.0.2", &guess, &forged).await);
+    }
+    assert!(statuses.contains(&429), "{statuses:?}");
+    // The process has never seen this token.
+    let token = served.token("ann", "read").await;
+    assert_eq!(status_from(&served, "127.0.0.1", &token, "").await, 200);
+}
+
+#[tokio::test]
+async fn behind_a_proxy_guesses_count_for_the_address_that_the_proxy_has_seen() {
+    let section = ApiSection { behind_proxy: true, ..ApiSection::at("127.0.0.1:0") };
+    let served = Served::with(&section, HttpServerSettings::default()).await;
+    let mut statuses = Vec::new();
+    for n in 0..60 {
+        // All but the last address are the client's own words.
+        let seen = format!("X-Forwarded-For: 10.0.0.{n}, 203.0.113.7\r\n");
+        let guess = format!("symphony_{n:064x}");
+        statuses.push(status_from(&served, "127.0.0.1", &guess, &seen).await);
+    }
+    assert!(statuses.contains(&429), "{statuses:?}");
+    let token = served.token("ann", "read").await;
+    let elsewhere = "X-Forwarded-For: 203.0.113.8\r\n";
+    assert_eq!(status_from(&served, "127.0.0.1", &token, elsewhere).await, 200);
 }

@@ -82,6 +82,18 @@ async fn signing_in_gives_a_new_cookie() {
 }
 
 #[tokio::test]
+async fn signing_in_again_ends_the_session_before() {
+    let served = Served::new().await;
+    let before = Browser::of(&served, "ann", "operate").await;
+    let other = Browser::of(&served, "kim", "read").await;
+    let token = served.token("eve", "read").await;
+    let answer = before.send("POST /console/sign-in", "", &[("token", &token)]).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(before.get("/console").await.status, 303, "what was left open is over");
+    assert_eq!(other.get("/console").await.status, 200);
+}
+
+#[tokio::test]
 async fn the_cookie_is_no_token_is_out_of_scripts_reach_and_never_crosses_sites() {
     let served = Served::new().await;
     let token = served.token("eve", "read").await;
@@ -137,6 +149,9 @@ async fn an_address_that_signs_in_does_so_once() {
     let link = served.api.sign_in_link(&served.token("eve", "read").await).unwrap();
     let path = format!("/console{}", link.split_once("/console").unwrap().1);
     let browser = Browser::out(&served);
+    // A chat that shows links looks first.
+    let looked = browser.send(&format!("HEAD {path}"), "", &[]).await;
+    assert!(looked.status == 200 && looked.header("set-cookie").is_none(), "{}", looked.head);
     assert!(browser.get(&path).await.header("set-cookie").is_some());
     let again = browser.get(&path).await;
     assert!(again.status == 401 && again.header("set-cookie").is_none(), "{}", again.body);
