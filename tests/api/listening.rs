@@ -86,6 +86,7 @@ async fn with_a_certificate_it_speaks_tls_and_nothing_else() {
         ..ApiSection::at("127.0.0.1:0")
     };
     let served = Served::with(&section, HttpServerSettings::default()).await;
+    assert!(served.api.url().starts_with("https://127.0.0.1:"), "as `up --json` tells it");
     let token = served.token("eve", "read").await;
     let mut roots = RootCertStore::empty();
     roots.add(made.cert.der().clone()).unwrap();

@@ -145,7 +145,7 @@ impl Stream {
 
     /// Whatever comes until these words do; what came is forgotten.
     async fn tells(&mut self, words: &str) -> String {
-        let mut part = [0_u8; 65_536];
+        let mut part = vec![0_u8; 65_536];
         while !self.told.contains(words) {
             let read = tokio::time::timeout(Duration::from_mins(1), self.stream.read(&mut part));
             let bytes = read.await.unwrap_or_else(|_| panic!("no {words}: {}", self.told)).unwrap();
