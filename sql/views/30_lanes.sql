@@ -1,6 +1,7 @@
 -- All lanes side by side.
 
--- What happened to items besides their outcomes, without the lease tokens: whoever reads may read it.
+-- What happened to items besides their outcomes, without the lease tokens: whoever reads may read it. What a script threw may
+-- repeat its payload, so a late outcome of a trigger is told without it; messages of rails and buses are ours.
 CREATE OR REPLACE VIEW symphony.outbox_history AS
 SELECT 'payments'::TEXT AS lane, e.outbox_id AS item_id, e.event_no, e.event_type, e.worker_id, e.actor, e.approver, e.session_role,
        e.reason, e.details - ARRAY['lease_token', 'expired_token'] AS details, e.created_at
@@ -11,7 +12,7 @@ SELECT 'events', e.outbox_event, e.event_no, e.event_type, e.worker_id, e.actor,
   FROM symphony.event_outbox_events e
 UNION ALL
 SELECT 'triggers', e.id, e.event_no, e.event_type, e.worker_id, e.actor, e.approver, e.session_role, e.reason,
-       e.details - ARRAY['lease_token', 'expired_token'], e.created_at
+       e.details - ARRAY['lease_token', 'expired_token', 'error_message'], e.created_at
   FROM symphony.trigger_outbox_events e;
 
 -- Contradictions nobody has closed: a late outcome that says something else than the ledger. Derived from the late

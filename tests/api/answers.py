@@ -44,7 +44,7 @@ for one in given["exchanges"]:
     if wrong:
         print(f"{name}: {wrong}")
     # A member that the document does not name must be found, wherever the answer is an object of ours.
-    if isinstance(one["answer"], dict) and one["template"] != "/openapi.json":
+    if isinstance(one["answer"], dict) and one["template"] not in ("/openapi.json", "/schemas/app.json"):
         stray = copy.deepcopy(one["answer"])
         stray["stray"] = 1
         if not differs(validator, stray):

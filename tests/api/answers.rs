@@ -144,13 +144,14 @@ async fn every_answer_is_as_the_served_document_says() {
     served.db.require_approval("trigger").await;
     seen.ask("put", app, "/v1/apps/stall?reason=r", &manifest).await;
     seen.get("/v1/apps", "/v1/apps").await;
+    seen.get(app, "/v1/apps/stall").await;
     served.db.kv_set("stall", "a", &json!({"b": 1})).await;
     seen.get("/v1/executions", "/v1/executions").await;
     for id in [scene.execution, served.db.claim_item("w").await.id] {
         seen.get("/v1/executions/{id}", &format!("/v1/executions/{id}")).await;
         seen.get("/v1/executions/{id}/tree", &format!("/v1/executions/{id}/tree")).await;
     }
-    for open in ["/healthz", "/readyz", "/metrics", "/openapi.json"] {
+    for open in ["/healthz", "/readyz", "/metrics", "/openapi.json", "/schemas/app.json"] {
         seen.get(open, open).await;
     }
     // Refusals are answers too.
@@ -181,7 +182,7 @@ async fn every_answer_is_as_the_served_document_says() {
 }
 
 /// The lists that take nothing but a page.
-pub const LISTS: [&str; 9] = [
+pub const LISTS: [&str; 12] = [
     "/v1/incidents",
     "/v1/pauses",
     "/v1/destinations",
@@ -191,6 +192,9 @@ pub const LISTS: [&str; 9] = [
     "/v1/leases",
     "/v1/participants",
     "/v1/audit",
+    "/v1/approvals",
+    "/v1/apps",
+    "/v1/executions",
 ];
 
 /// The tests' own Python, or the machine's.

@@ -108,7 +108,8 @@ async fn an_act_is_done_or_asked_for_and_another_persons_token_approves_it() {
     );
     assert_eq!(served.db.state(item).await, "PARKED");
     let (_, page) = served.ask(&kim, "GET /v1/approvals?state=WAITING", &Value::Null).await;
-    assert_eq!((page.as_array().unwrap().len(), &page[0]["actor"]), (1, &json!("dana")), "{page}");
+    let rows = page["items"].as_array().unwrap();
+    assert_eq!((rows.len(), &rows[0]["actor"]), (1, &json!("dana")), "{page}");
     let agree = json!({"reason": "I have looked"});
     let (status, answer) = served.ask(&kim, "POST /v1/approvals/1/approve", &agree).await;
     assert_eq!((status, &answer["state"]), (200, &json!("APPROVED")), "{answer}");
@@ -191,7 +192,7 @@ async fn executions_are_listed_by_pages_that_leave_nothing_out() {
             let line = format!("GET /v1/executions?limit=2{filter}{before}");
             let (status, page) = served.ask(&reader, &line, &Value::Null).await;
             assert_eq!(status, 200, "{page}");
-            let rows = page.as_array().unwrap();
+            let rows = page["items"].as_array().unwrap();
             let Some(last) = rows.last() else { break };
             before = format!("&before={}", last["id"].as_str().unwrap());
             seen.extend(rows.iter().map(|row| row["id"].as_str().unwrap().to_owned()));
@@ -227,15 +228,15 @@ async fn an_app_lives_its_life_over_the_api() {
     let (status, pushed) = served.ask(&dana, "PUT /v1/apps/shop", &manifest).await;
     assert_eq!((status, &pushed["created"]), (200, &json!(true)), "{pushed}");
     let (_, apps) = served.ask(&dana, "GET /v1/apps", &Value::Null).await;
-    assert_eq!(apps[0]["name"], "shop");
+    assert_eq!(apps["items"][0]["name"], "shop");
     served.db.kv_set("shop", "a", &json!(1)).await;
     let run = served.db.claim_item("w").await;
     served.db.done("w", &run, json!([])).await;
     let (_, ended) =
         served.ask(&dana, "GET /v1/executions?app=shop&state=DISPATCHED", &Value::Null).await;
-    assert_eq!(ended[0]["id"], run.id.to_string());
-    assert_eq!(ended[0]["runs_as"], "token dana/danas", "who pushed it: {ended}");
-    let caused_by = ended[0]["caused_by"].as_str().unwrap_or_default();
+    assert_eq!(ended["items"][0]["id"], run.id.to_string());
+    assert_eq!(ended["items"][0]["runs_as"], "token dana/danas", "who pushed it: {ended}");
+    let caused_by = ended["items"][0]["caused_by"].as_str().unwrap_or_default();
     assert!(caused_by.starts_with("login "), "the producer's login: {ended}");
     for path in [String::new(), "/tree".to_owned()] {
         assert_eq!(
@@ -263,7 +264,7 @@ async fn the_document_names_every_address_and_what_it_answers() {
     let (status, document) = served.ask_with("", "GET /openapi.json", &Value::Null).await;
     assert_eq!((status, document["info"]["title"].as_str()), (200, Some("Symphony")));
     let paths = document["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 32, "{:?}", paths.keys());
+    assert_eq!(paths.len(), 33, "{:?}", paths.keys());
     for (path, methods) in paths.iter().filter(|(path, _)| path.starts_with("/v1/")) {
         for (method, operation) in methods.as_object().unwrap() {
             for status in ["401", "403", "422", "429", "503"] {

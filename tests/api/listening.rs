@@ -1,5 +1,6 @@
 //! Where it listens: beyond loopback only with TLS, or behind a proxy that speaks it.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use symphony_server::api::Api;
@@ -30,34 +31,46 @@ async fn beyond_loopback_it_is_refused_without_tls_or_the_word_that_a_proxy_has_
     open.stop();
 }
 
+/// The status that a page is answered with.
+async fn status(address: SocketAddr, page: &str, headers: &str) -> String {
+    let text = format!("GET {page} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n");
+    raw(address, text.as_bytes()).await.split(' ').nth(1).unwrap().to_owned()
+}
+
 #[tokio::test]
-async fn metrics_are_open_on_loopback_and_need_a_token_beyond() {
+async fn on_loopback_metrics_are_open_to_whoever_calls_this_machine_by_its_name() {
     let served = Served::new().await;
-    for page in ["/metrics", "/healthz", "/openapi.json"] {
-        let text = format!("GET {page} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-        assert!(
-            raw(served.api.address(), text.as_bytes()).await.starts_with("HTTP/1.1 200"),
-            "{page}"
-        );
+    let at = served.api.address();
+    for page in ["/metrics", "/healthz", "/readyz", "/openapi.json", "/schemas/app.json"] {
+        assert_eq!(status(at, page, "Host: localhost\r\n").await, "200", "{page}");
     }
-    let section = ApiSection { behind_proxy: true, ..ApiSection::at("0.0.0.0:0") };
-    let served = Served::with(&section, HttpServerSettings::default()).await;
-    let at = std::net::SocketAddr::from(([127, 0, 0, 1], served.api.address().port()));
-    let page = async |headers: &str, page: &str| {
-        let text = format!(
-            "GET {page} HTTP/1.1\r\nHost: api.example\r\n{headers}Connection: close\r\n\r\n"
-        );
-        raw(at, text.as_bytes()).await.split(' ').nth(1).unwrap().to_owned()
-    };
-    assert_eq!(page("", "/metrics").await, "401");
-    assert_eq!(page("", "/healthz").await, "200");
-    for (scope, status) in [("read", "200"), ("ingest", "403")] {
-        let token = served.token("eve", scope).await;
-        assert_eq!(
-            page(&format!("Authorization: Bearer {token}\r\n"), "/metrics").await,
-            status,
-            "{scope}"
-        );
+    // A web page whose name was made to lead here.
+    for page in ["/metrics", "/openapi.json", "/schemas/app.json", "/v1/status", "/console"] {
+        assert_eq!(status(at, page, "Host: evil.example\r\n").await, "403", "{page}");
+    }
+    // Whoever looks whether the process lives knows it by an address.
+    assert_eq!(status(at, "/healthz", "Host: 10.0.0.7\r\n").await, "200");
+}
+
+#[tokio::test]
+async fn beyond_this_machine_metrics_need_a_token_also_behind_a_proxy_on_loopback() {
+    for listen in ["0.0.0.0:0", "127.0.0.1:0"] {
+        let section = ApiSection { behind_proxy: true, ..ApiSection::at(listen) };
+        let served = Served::with(&section, HttpServerSettings::default()).await;
+        let at = SocketAddr::from(([127, 0, 0, 1], served.api.address().port()));
+        let page = async |headers: &str, page: &str| {
+            status(at, page, &format!("Host: api.example\r\n{headers}")).await
+        };
+        assert_eq!(page("", "/metrics").await, "401", "{listen}");
+        assert_eq!(page("", "/healthz").await, "200");
+        assert_eq!(page("", "/openapi.json").await, "200");
+        assert_eq!(page("", "/console/sign-in").await, "200", "by the public name: {listen}");
+        for (scope, status) in [("read", "200"), ("ingest", "403")] {
+            let token = served.token("eve", scope).await;
+            let token = format!("Authorization: Bearer {token}\r\n");
+            assert_eq!(page(&token, "/metrics").await, status, "{listen} {scope}");
+            assert_eq!(page(&token, "/v1/status").await, status, "{listen} {scope}");
+        }
     }
 }
 
@@ -73,6 +86,7 @@ async fn with_a_certificate_it_speaks_tls_and_nothing_else() {
         ..ApiSection::at("127.0.0.1:0")
     };
     let served = Served::with(&section, HttpServerSettings::default()).await;
+    assert!(served.api.url().starts_with("https://127.0.0.1:"), "as `up --json` tells it");
     let token = served.token("eve", "read").await;
     let mut roots = RootCertStore::empty();
     roots.add(made.cert.der().clone()).unwrap();

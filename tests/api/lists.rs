@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
+use symphony::db::ActCall;
 use symphony::domain::{Outcome, Switch};
 
 use super::Served;
@@ -72,6 +73,10 @@ async fn every_list_is_read_by_pages_that_leave_nothing_out() {
             ))
             .await;
     }
+    served.db.kv_set("shop", "b", &json!({"b": 1})).await;
+    served.db.sql("INSERT INTO apps (name) VALUES ('stall')").await;
+    let resume = ActCall::resume(&Switch::Payments);
+    served.db.database.operator().request_approval(&resume, &act(), 3_600).await.unwrap();
     served.db.enqueue_stream("other", "ach", 3).await;
     served.db.claim("w2", 3).await;
     served.db.claim_events("w2", 1).await;
@@ -98,11 +103,9 @@ async fn every_list_is_read_by_pages_that_leave_nothing_out() {
             seen.extend(rows_of(&page));
             let Some(next) = page["next"].as_str() else { break };
             let next: String = url::form_urlencoded::byte_serialize(next.as_bytes()).collect();
-            let name = if list.ends_with("audit") || list.ends_with("/payments") {
-                "before"
-            } else {
-                "after"
-            };
+            let newest_first = ["audit", "payments", "approvals", "executions"];
+            let newest_first = newest_first.iter().any(|end| list.ends_with(end));
+            let name = if newest_first { "before" } else { "after" };
             place = format!("&{name}={next}");
             assert!(seen.len() <= whole.len(), "{list} does not end");
         }
@@ -306,13 +309,31 @@ async fn apps_are_listed_by_pages() {
         .sql("INSERT INTO apps (name) SELECT 'app-' || n FROM generate_series(100, 220) n")
         .await;
     let (_, first) = served.ask(&reader, "GET /v1/apps", &Value::Null).await;
-    assert_eq!((first.as_array().unwrap().len(), &first[49]["name"]), (50, &json!("app-149")));
+    let rows = first["items"].as_array().unwrap();
+    assert_eq!((rows.len(), &rows[49]["name"]), (50, &json!("app-149")));
+    assert_eq!(first["next"], "app-149");
     let (_, last) =
         served.ask(&reader, "GET /v1/apps?after=app-149&limit=1000", &Value::Null).await;
-    assert_eq!((last.as_array().unwrap().len(), &last[0]["name"]), (71, &json!("app-150")));
+    let rows = last["items"].as_array().unwrap();
+    assert_eq!((rows.len(), &rows[0]["name"]), (71, &json!("app-150")));
     let browser = crate::console::Browser::of(&served, "ann", "read").await;
     let page = browser.get("/console/apps").await.body;
     assert!(page.contains("/console/apps?after=app%2D149") && !page.contains("app-150"), "{page}");
     let second = browser.get("/console/apps?after=app%2D149").await.body;
     assert!(second.contains("app-150") && !second.contains("app-149<"), "{second}");
+}
+
+#[tokio::test]
+async fn an_app_is_shown_with_its_parts_and_versions() {
+    let served = Served::new().await;
+    let reader = served.token("eve", "read").await;
+    served.db.push("shop", &crate::triggers::manifest(&[("t", "kv", "*")])).await;
+    served.db.push("shop", &crate::triggers::manifest(&[("t", "kv", "a")])).await;
+    let (status, shop) = served.ask(&reader, "GET /v1/apps/shop", &Value::Null).await;
+    assert_eq!((status, &shop["app"]["name"]), (200, &json!("shop")), "{shop}");
+    let parts = shop["parts"].as_array().unwrap();
+    let trigger = json!({"kind": "trigger", "name": "t", "version": null});
+    assert!(parts.contains(&trigger), "{shop}");
+    assert_eq!(shop["versions"][0]["version"], 2, "the newest first: {shop}");
+    served.refuses(&reader, "GET /v1/apps/none", &Value::Null, 404, "P7007").await;
 }

@@ -6,12 +6,14 @@ mod contract;
 mod fuzz;
 mod listening;
 mod lists;
+mod readers;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use sqlx::ConnectOptions as _;
+use sqlx::postgres::PgConnectOptions;
 use symphony::db::{Database, RoleSource};
 use symphony::engine::LaneMetrics;
 use symphony_server::api::Api;
@@ -22,6 +24,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::approvals::Person;
 use crate::support::TestDb;
 use crate::support::shell::symphony;
+use crate::support::valve::Valve;
 
 /// A served API.
 pub struct Served {
@@ -48,8 +51,27 @@ impl Served {
         bounds: HttpServerSettings,
         lanes: Vec<(&'static str, Arc<LaneMetrics>)>,
     ) -> Self {
+        Self::by(section, bounds, lanes, |options| options).await
+    }
+
+    /// Through a valve before the database.
+    pub async fn through(valve: &Valve) -> Self {
+        let section = ApiSection::at("127.0.0.1:0");
+        let way = |options: PgConnectOptions| {
+            let (login, name) = (options.get_username(), options.get_database().unwrap());
+            format!("postgres://{login}:x@127.0.0.1:{}/{name}", valve.port).parse().unwrap()
+        };
+        Self::by(&section, HttpServerSettings::default(), Vec::new(), way).await
+    }
+
+    async fn by(
+        section: &ApiSection,
+        bounds: HttpServerSettings,
+        lanes: Vec<(&'static str, Arc<LaneMetrics>)>,
+        way: impl FnOnce(PgConnectOptions) -> PgConnectOptions,
+    ) -> Self {
         let db = TestDb::new().await;
-        let login = Person::new(&db, ROLES).await.options;
+        let login = way(Person::new(&db, ROLES).await.options);
         let database = Database::connect(login, 8, RoleSource::EachTransaction).await.unwrap();
         let api = Api::start(section, database, lanes, bounds).await.unwrap();
         let admin = Person::new(&db, "symphony_auth").await.options.to_url_lossy().to_string();

@@ -247,3 +247,13 @@ async fn what_waits_is_in_status_and_doctor() {
         told.output
     );
 }
+
+#[tokio::test]
+async fn doctor_names_logins_that_could_be_both_persons_of_an_approval() {
+    let desk = Desk::new().await;
+    let both = Person::new(&desk.db, "symphony_auth, symphony_operator").await.login;
+    let only = Person::new(&desk.db, "symphony_auth").await.login;
+    let told = desk.dana("doctor --json").await.output;
+    assert!(told.contains(&format!("{both} has symphony_auth and acts itself")), "{told}");
+    assert!(!told.contains(&format!("{only} has symphony_auth")), "{told}");
+}

@@ -193,6 +193,9 @@ impl Up {
     fn start(folder: &Folder) -> Self {
         let mut child = folder
             .symphony(&["up", "--json", "--api", "127.0.0.1:0", "--sandbox", "127.0.0.1:0"])
+            // A token's person is ASCII, and an account's name need not be.
+            .env_remove("SUDO_USER")
+            .env("USER", "Jürgen")
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -214,7 +217,7 @@ impl Up {
         let length = body.len();
         write!(
             stream,
-            "{what} HTTP/1.1\r\nHost: symphony\r\nContent-Type: application/json\r\n\
+            "{what} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
              Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         )
         .unwrap();

@@ -1,6 +1,6 @@
 //! The forms that act on what is stopped, blocked or contradictory; and one act on many.
 
-use symphony::domain::Outcome;
+use symphony::domain::{OutboxId, Outcome};
 
 use super::{Browser, Scene};
 use crate::api::Served;
@@ -27,21 +27,35 @@ async fn done(dana: &Browser<'_>, db: &TestDb, act: &str, fields: &[(&str, &str)
 }
 
 #[tokio::test]
-async fn a_failed_head_is_skipped_where_the_rail_is_fifo_and_offered_nowhere_else() {
+async fn what_leads_a_fifo_lane_is_offered_to_be_skipped_and_nothing_else_is() {
     let served = Served::new().await;
     let db = &served.db;
     db.make_fifo("ach", "block").await;
-    let head = db.ended(&payment("inv-1", "acme", "ach"), "REFUSED", Outcome::Failed).await;
-    let other = db.ended(&payment("inv-2", "acme", "wire"), "REFUSED", Outcome::Failed).await;
     let dana = Browser::of(&served, "dana", "operate").await;
-    let page = dana.get(&format!("/console/payments/{head}")).await;
-    assert!(page.body.contains("Skip in its FIFO lane"), "{}", page.body);
-    let page = dana.get(&format!("/console/payments/{other}")).await;
-    assert!(page.body.contains("Redrive") && !page.body.contains("Skip in its FIFO"));
-    assert_eq!(db.count("payment_outbox_blocked_lanes").await, 1);
+    let offered = async |item: OutboxId| {
+        let page = dana.get(&format!("/console/payments/{item}")).await;
+        assert_eq!(page.status, 200, "{}", page.body);
+        page.body.contains("Skip in its FIFO lane")
+    };
     let lane = [("p_participant_id", "acme"), ("p_rail_type", "ach")];
+    // A head that waits, and one behind it.
+    let waiting = db.enqueue(&payment("inv-0", "other", "ach")).await.outbox_id;
+    let behind = db.enqueue(&payment("inv-00", "other", "ach")).await.outbox_id;
+    assert_eq!((offered(waiting).await, offered(behind).await), (true, false));
+    db.database.operator().park(waiting, &act()).await.unwrap();
+    assert_eq!((offered(waiting).await, offered(behind).await), (true, false), "a parked head");
+    // What FAILED blocks its lane.
+    let head = db.ended(&payment("inv-1", "acme", "ach"), "REFUSED", Outcome::Failed).await;
+    let next = db.enqueue(&payment("inv-2", "acme", "ach")).await.outbox_id;
+    assert_eq!((offered(head).await, offered(next).await), (true, false));
+    assert_eq!(db.count("payment_outbox_blocked_lanes").await, 1);
     done(&dana, db, "skip_outbox_head", &lane, "SKIPPED").await;
     assert_eq!(db.count("payment_outbox_blocked_lanes").await, 0);
+    // It is FAILED still, but to skip now would be to skip the next one.
+    assert_eq!((offered(head).await, offered(next).await), (false, true));
+    let elsewhere = db.ended(&payment("inv-3", "acme", "wire"), "REFUSED", Outcome::Failed).await;
+    let page = dana.get(&format!("/console/payments/{elsewhere}")).await;
+    assert!(page.body.contains("Redrive") && !page.body.contains("Skip in its FIFO"));
 }
 
 #[tokio::test]

@@ -1,16 +1,21 @@
 //! The overview's charts: what led to what is seen, of every process, whether or not anybody looked; and how the stream ends.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use symphony::db::Database;
+use symphony_connect::buses::conformance::Condition;
 use symphony_server::api::Api;
 use symphony_server::config::ApiSection;
 use symphony_server::http_server::HttpServerSettings;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use super::{Answer, Browser};
 use crate::api::Served;
-use crate::support::{payment, until};
+use crate::support::valve::Valve;
+use crate::support::{payment, server, until};
 
 /// What a page of ours is told first, once its stream has ended.
 fn history(answer: &Answer) -> Value {
@@ -120,4 +125,68 @@ async fn the_stream_ends_when_whoever_watches_signs_out() {
         200,
         "the token is good"
     );
+}
+
+/// A stream that is read as it comes.
+struct Stream {
+    stream: TcpStream,
+    told: String,
+}
+
+impl Stream {
+    async fn of(browser: &Browser<'_>) -> Self {
+        let mut stream = TcpStream::connect(browser.served.api.address()).await.unwrap();
+        let cookie = &browser.cookie;
+        let text =
+            format!("GET /console/live HTTP/1.1\r\nHost: localhost\r\nCookie: {cookie}\r\n\r\n");
+        stream.write_all(text.as_bytes()).await.unwrap();
+        Self { stream, told: String::new() }
+    }
+
+    /// Whatever comes until these words do; what came is forgotten.
+    async fn tells(&mut self, words: &str) -> String {
+        let mut part = vec![0_u8; 65_536];
+        while !self.told.contains(words) {
+            let read = tokio::time::timeout(Duration::from_mins(1), self.stream.read(&mut part));
+            let bytes = read.await.unwrap_or_else(|_| panic!("no {words}: {}", self.told)).unwrap();
+            assert!(bytes > 0, "it ended without {words}: {}", self.told);
+            self.told.push_str(&String::from_utf8_lossy(&part[..bytes]));
+        }
+        std::mem::take(&mut self.told)
+    }
+}
+
+#[tokio::test]
+async fn the_stream_says_that_the_database_is_away_and_goes_on_when_it_is_back() {
+    let valve = Valve::before(server().await.get_port()).await;
+    let served = Served::through(&valve).await;
+    let browser = Browser::of(&served, "kim", "read").await;
+    let mut watched = Stream::of(&browser).await;
+    let head = watched.tells("event: history").await.to_lowercase();
+    assert!(head.contains("x-accel-buffering: no"), "{head}");
+    valve.make(Condition::Down).await;
+    watched.tells("event: away").await;
+    // Whoever comes now is told so by a stream, too, and not that the session is over.
+    let mut late = Stream::of(&browser).await;
+    let told = late.tells("event: away").await;
+    assert!(told.starts_with("HTTP/1.1 200"), "{told}");
+    valve.make(Condition::Well).await;
+    late.tells("event: history").await;
+    watched.tells("data: {\"at\"").await;
+}
+
+#[tokio::test]
+async fn the_stream_of_a_revoked_token_ends_and_is_not_opened_again() {
+    let served = Served::new().await;
+    let made = served.token_command("create --name a --person eve --scope read").await;
+    let browser = Browser::with(&served, made["token"].as_str().unwrap()).await;
+    let revoke = format!("revoke {} --reason over", made["token_id"].as_str().unwrap());
+    let revoked = async {
+        until_counted_again(&served).await;
+        served.token_command(&revoke).await
+    };
+    // `get` reads to the end, so that it came to one.
+    let (stream, _) = tokio::join!(browser.get("/console/live"), revoked);
+    assert_eq!(stream.status, 200);
+    assert_eq!(browser.get("/console/live").await.status, 401, "a page then says: sign in again");
 }

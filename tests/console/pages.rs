@@ -32,16 +32,36 @@ async fn payloads_are_shown_to_roles_with_payload_rights_and_to_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_token_that_only_enqueues_sees_no_page_and_is_told_so() {
-    let scene = Scene::new().await;
-    let browser = Browser::of(&scene.served, "shop", "ingest").await;
-    for path in scene.pages().into_iter().chain(Scene::forms().into_values()) {
-        let page = browser.get(&path).await;
-        assert_eq!(page.status, 403, "{path}");
-        assert!(page.body.contains("This needs a token with scope read"), "{path}: {}", page.body);
+async fn a_token_that_only_enqueues_is_not_signed_in_and_is_told_so() {
+    let served = Served::new().await;
+    for scope in ["ingest", "call"] {
+        let token = served.token("shop", scope).await;
+        let out = Browser::out(&served);
+        let refused = out.send("POST /console/sign-in", "", &[("token", &token)]).await;
+        assert_eq!((refused.status, refused.header("set-cookie")), (403, None), "{scope}");
+        let told = "This needs a token with scope read";
+        assert!(refused.body.contains(told), "{scope}: {}", refused.body);
     }
-    let out = browser.post("/console/sign-out", &[]).await;
-    assert_eq!(out.status, 303, "signing out is for everybody");
+}
+
+#[tokio::test]
+async fn the_overview_names_twenty_paused_things_and_unserved_rails_and_counts_the_others() {
+    let served = Served::new().await;
+    let db = &served.db;
+    db.sql(
+        "INSERT INTO payment_outbox_rails (rail_type, paused) SELECT 'paused-' || n, true FROM generate_series(1, 25) n",
+    )
+    .await;
+    for n in 0..23 {
+        db.enqueue(&payment(&format!("inv-{n}"), "acme", &format!("rail-{n}"))).await;
+    }
+    db.sql("UPDATE payment_outbox_pending SET created_at = created_at - INTERVAL '1 hour', next_attempt_at = next_attempt_at - INTERVAL '1 hour'")
+        .await;
+    let page = Browser::of(&served, "eve", "read").await.get("/console").await.body;
+    assert_eq!(page.matches("is paused since").count(), 20, "{page}");
+    assert!(page.contains("And 5 more."), "{page}");
+    assert_eq!(page.matches("No live worker serves").count(), 20, "{page}");
+    assert!(page.contains("And 3 more."), "{page}");
 }
 
 #[tokio::test]

@@ -74,6 +74,7 @@ async fn play(count: i64) {
     assert!(spans.len() >= usize::try_from(count).unwrap(), "{} spans", spans.len());
     search.look("spans", &json!(spans).to_string());
 
+    lost_lease(db).await;
     columns(db, &mut search).await;
     pages(&served, &mut search).await;
     commands(db, &mut search).await;
@@ -117,6 +118,18 @@ async fn get(address: &str, path: &str) -> String {
     page
 }
 
+/// A script that threw what it was sent after its worker had lost the lease.
+async fn lost_lease(db: &TestDb) {
+    db.kv_set("shop", "late", &json!({"n": 1, "memo": CANARY})).await;
+    let item = db.claim_item("lost").await;
+    db.expire_items().await;
+    let late = format!(
+        "SELECT event_no FROM record_late_trigger_outcome('{}', '{}', 'lost', 'FAILED', 'SCRIPT_ERROR', 'cannot take {CANARY}')",
+        item.id, item.token
+    );
+    let _event: i64 = db.one_as("symphony_executor", &late).await;
+}
+
 /// Every column of every relation that the role may read, in every row: no page can show more.
 async fn columns(db: &TestDb, search: &mut Search) {
     let readable: Vec<String> = db
@@ -150,7 +163,8 @@ async fn pages(served: &Served, search: &mut Search) {
         .db
         .one(
             "SELECT array_agg(path) FROM ( \
-                 (SELECT 'payments/' || outbox_id AS path FROM payment_outbox_instructions LIMIT 100) UNION ALL \
+                 (SELECT 'executions/' || id AS path FROM trigger_outbox_events WHERE event_type = 'LATE_OUTCOME' LIMIT 1) UNION ALL \
+                 (SELECT 'payments/' || outbox_id FROM payment_outbox_instructions LIMIT 100) UNION ALL \
                  (SELECT 'events/' || event_id FROM event_outbox_identities LIMIT 100) UNION ALL \
                  (SELECT 'executions/' || id FROM trigger_outbox_executions ORDER BY state DESC LIMIT 100)) x",
         )
@@ -196,7 +210,7 @@ async fn pages(served: &Served, search: &mut Search) {
     }
     // Who has the right sees it: what is looked for is there to be found.
     let auditor = Browser::of(served, "omar", "audit").await;
-    let shown = auditor.get(&format!("/console/{}", ids[0])).await;
+    let shown = auditor.get(&format!("/console/{}", ids[1])).await;
     assert!(shown.body.contains(CANARY), "{}", shown.body);
 }
 

@@ -67,7 +67,7 @@ async fn what_a_second_worker_takes_over_stays_in_its_trace() {
 
 async fn metric(worker: &Worker, name: &str) -> u64 {
     let mut stream = tokio::net::TcpStream::connect(&worker.api).await.unwrap();
-    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut page = String::new();
     stream.read_to_string(&mut page).await.unwrap();

@@ -32,6 +32,8 @@ pub(crate) const MANIFEST_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub(crate) const PAGE_ROWS_MAX: u32 = 1_000;
 /// A payment or an event: the database takes payloads of 1 MiB, and JSON may be written at length.
 pub(crate) const ITEM_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// How long one statement of a caller of the API or the console may take.
+pub(crate) const CALLER_STATEMENT_MAX: Duration = Duration::from_secs(30);
 /// How long one question may look at everything there is; only one at a time does.
 pub(crate) const EVERYTHING_TIME_MAX: Duration = Duration::from_secs(10);
 /// Acts of one request of the API: each is a transaction of its own, as for the command line.
@@ -40,8 +42,12 @@ pub(crate) const ACTS_AT_ONCE_MAX: usize = 100;
 pub(crate) const TREE_ROWS_MAX: i64 = 500;
 /// An act with its arguments.
 pub(crate) const ACT_BYTES_MAX: usize = 1024 * 1024;
-/// Unknown tokens that the database is asked about, of all clients together.
+/// Unknown tokens from one address that the database is asked about.
 pub(crate) const FAILED_TOKENS_PER_SECOND: u32 = 20;
+/// And from all of them: more than one address can use up, and no more than the database answers on the side.
+pub(crate) const FAILED_TOKENS_OF_ALL_PER_SECOND: u32 = 200;
+/// Addresses whose unknown tokens are counted apart.
+pub(crate) const PEERS_REMEMBERED_MAX: usize = 10_000;
 /// Tokens whose rates are kept apart.
 pub(crate) const TOKENS_REMEMBERED_MAX: usize = 10_000;
 /// How old the lanes' figures may be before a process counts them anew, for all processes.
@@ -62,6 +68,8 @@ pub(crate) const SESSION_LASTS: Duration = Duration::from_hours(12);
 pub(crate) const SESSION_IDLE_MAX: Duration = Duration::from_hours(1);
 /// People signed in at one process.
 pub(crate) const SESSIONS_MAX: usize = 1_000;
+/// And of them with one token.
+pub(crate) const SESSIONS_OF_A_TOKEN_MAX: usize = 20;
 /// How long a printed sign-in is good, and how many are kept.
 pub(crate) const SIGN_IN_LINK_LASTS: Duration = Duration::from_hours(1);
 pub(crate) const SIGN_IN_LINKS_MAX: usize = 100;
@@ -69,8 +77,10 @@ pub(crate) const SIGN_IN_LINKS_MAX: usize = 100;
 pub(crate) const CONSOLE_ROWS: i64 = 50;
 /// Items of one act from a list.
 pub(crate) const BULK_ITEMS_MAX: usize = 100;
-/// Requests and contradictions that the overview names.
+/// Requests, contradictions, unserved and paused things that the overview names, of each.
 pub(crate) const ATTENTION_SHOWN_MAX: i64 = 20;
+/// Paused things that it counts.
+pub(crate) const PAUSED_COUNTED_MAX: i64 = 1_000;
 /// How often the overview is drawn anew: all who look, at any process, share one question to the database.
 pub(crate) const LIVE_INTERVAL: Duration = Duration::from_secs(2);
 /// How often the lanes are looked at while nobody watches.
@@ -192,6 +202,10 @@ pub(crate) const STATUS_REFRESH: Duration = Duration::from_secs(1);
 /// How often `inquire` looks whether the rail was asked.
 pub(crate) const INQUIRY_POLL: Duration = Duration::from_millis(200);
 
+const _: () = assert!(ATTENTION_SHOWN_MAX < PAUSED_COUNTED_MAX);
+const _: () = assert!(SESSIONS_OF_A_TOKEN_MAX < SESSIONS_MAX);
+// One address alone must not use up what all have.
+const _: () = assert!(FAILED_TOKENS_OF_ALL_PER_SECOND > FAILED_TOKENS_PER_SECOND);
 // A batch must fit into its transaction.
 const _: () =
     assert!(BATCH_ITEMS <= TRANSACTION_EVENTS_MAX && BATCH_BYTES <= TRANSACTION_BYTES_MAX);

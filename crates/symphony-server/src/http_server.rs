@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +18,10 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
-use axum::http::{HeaderMap, Request, Response, StatusCode};
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{Extensions, HeaderMap, Request, Response, StatusCode};
+use axum::middleware::Next;
 use hyper::body::{Frame, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::Service;
@@ -97,15 +101,54 @@ pub fn serve_with(
     tokio::spawn(async move {
         let mut number = 0_u64;
         loop {
-            if let Ok((stream, _)) = listener.accept().await {
+            if let Ok((stream, from)) = listener.accept().await {
                 number = number.wrapping_add(1);
-                server.accept(number, stream);
+                server.accept(number, stream, Peer::new(from.ip()));
             } else {
                 server.close_oldest_at_rest();
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     })
+}
+
+/// Where a request comes from: whoever has one IPv6 address has 2^64 of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Peer(IpAddr);
+
+impl Peer {
+    pub(crate) fn new(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V6(address) => {
+                IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)))
+            }
+            address @ IpAddr::V4(_) => address,
+        })
+    }
+
+    /// Of a request that came through a listener of ours.
+    pub(crate) fn of(extensions: &Extensions) -> Self {
+        extensions.get().copied().unwrap_or(Self(IpAddr::V4(Ipv4Addr::UNSPECIFIED)))
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Peer {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self::of(&parts.extensions))
+    }
+}
+
+/// Behind a proxy all requests come from it: the last address of `X-Forwarded-For` is the one that it has seen itself.
+pub(crate) async fn believe_the_proxy(mut request: Request<Body>, next: Next) -> Response<Body> {
+    let lines = request.headers().get_all("x-forwarded-for");
+    let last = lines.iter().next_back().and_then(|line| line.to_str().ok());
+    let address = last.and_then(|line| line.rsplit(',').next()?.trim().parse().ok());
+    if let Some(address) = address {
+        request.extensions_mut().insert(Peer::new(address));
+    }
+    next.run(request).await
 }
 
 /// What all connections of a listener share.
@@ -124,7 +167,7 @@ struct Connection {
 }
 
 impl Server {
-    fn accept(self: &Arc<Self>, number: u64, stream: TcpStream) {
+    fn accept(self: &Arc<Self>, number: u64, stream: TcpStream, peer: Peer) {
         let is_full = {
             let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
             connections.len() >= self.settings.connections_max
@@ -144,11 +187,11 @@ impl Server {
                 return;
             }
             let Some(tls) = &server.tls else {
-                return serve_connection(&server, stream, state).await;
+                return serve_connection(&server, stream, peer, state).await;
             };
             let limit = Duration::from_millis(server.settings.head_timeout_ms);
             if let Ok(Ok(stream)) = tokio::time::timeout(limit, tls.accept(stream)).await {
-                serve_connection(&server, stream, state).await;
+                serve_connection(&server, stream, peer, state).await;
             }
         });
         connections.insert(number, Connection { busy, task: task.abort_handle() });
@@ -182,6 +225,7 @@ impl Drop for ConnectionSlot {
 async fn serve_connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     server: &Server,
     stream: S,
+    peer: Peer,
     busy: Arc<AtomicBool>,
 ) {
     let settings = &server.settings;
@@ -195,6 +239,7 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     };
     let service = RequestService {
         router: TowerToHyperService::new(server.router.clone()),
+        peer,
         busy,
         body_timeout: Duration::from_millis(settings.body_timeout_ms),
     };
@@ -224,6 +269,7 @@ async fn refuse_connection(mut stream: TcpStream) {
 /// The router with a time limit on every body; it marks the connection as busy while a request is answered.
 struct RequestService {
     router: TowerToHyperService<Router>,
+    peer: Peer,
     busy: Arc<AtomicBool>,
     body_timeout: Duration,
 }
@@ -238,9 +284,10 @@ impl Service<Request<Incoming>> for RequestService {
     fn call(&self, request: Request<Incoming>) -> Answer {
         self.busy.store(true, Ordering::Release);
         let until = Instant::now() + self.body_timeout;
-        let request = request.map(|body| {
+        let mut request = request.map(|body| {
             Body::new(TimedBody { body, until: Box::pin(tokio::time::sleep_until(until)) })
         });
+        request.extensions_mut().insert(self.peer);
         let (answer, busy) = (self.router.call(request), self.busy.clone());
         Box::pin(async move {
             let answer = answer.await;

@@ -1,8 +1,11 @@
 //! Tokens that are missing, foreign, bent, expired or revoked.
 
+use futures_util::future::join_all;
 use serde_json::Value;
 use symphony_server::config::ApiSection;
 use symphony_server::http_server::HttpServerSettings;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpSocket;
 
 use super::{STATUS, Served, with_token};
 
@@ -132,10 +135,7 @@ async fn guessing_tokens_cannot_keep_the_database_busy() {
     let served = Served::new().await;
     let known = served.token("ann", "read").await;
     assert_eq!(served.ask(&known, STATUS, &Value::Null).await.0, 200);
-    let mut statuses = Vec::new();
-    for n in 0..60 {
-        statuses.push(served.ask(&format!("symphony_{n:064x}"), STATUS, &Value::Null).await.0);
-    }
+    let statuses = guesses(&served, "127.0.0.1", |_| String::new()).await;
     let expected = statuses.iter().all(|status| [401, 429].contains(status));
     assert!(statuses.contains(&429) && expected, "{statuses:?}");
     assert_eq!(
@@ -143,4 +143,52 @@ async fn guessing_tokens_cannot_keep_the_database_busy() {
         200,
         "known tokens have a rate of their own"
     );
+}
+
+/// The status of a request from this address of the machine.
+async fn status_from(served: &Served, from: &str, token: &str, headers: &str) -> u16 {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
+    let mut stream = socket.connect(served.api.address()).await.unwrap();
+    let text = format!(
+        "{STATUS} HTTP/1.1\r\nHost: localhost\r\n{}{headers}Connection: close\r\n\r\n",
+        with_token(token)
+    );
+    stream.write_all(text.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+/// What sixty guesses at once are told.
+async fn guesses(served: &Served, from: &str, headers: impl Fn(usize) -> String) -> Vec<u16> {
+    let all = (0..60).map(|n| (format!("symphony_{n:064x}"), headers(n)));
+    let all: Vec<_> = all.collect();
+    let asked = all.iter().map(|(guess, headers)| status_from(served, from, guess, headers));
+    join_all(asked).await
+}
+
+#[tokio::test]
+async fn whoever_guesses_tokens_keeps_nobody_at_another_address_out() {
+    let served = Served::new().await;
+    // Without a proxy anybody could write this.
+    let statuses =
+        guesses(&served, "127.0.0.2", |n| format!("X-Forwarded-For: 203.0.113.{n}\r\n")).await;
+    assert!(statuses.contains(&429), "{statuses:?}");
+    // The process has never seen this token.
+    let token = served.token("ann", "read").await;
+    assert_eq!(status_from(&served, "127.0.0.1", &token, "").await, 200);
+}
+
+#[tokio::test]
+async fn behind_a_proxy_guesses_count_for_the_address_that_the_proxy_has_seen() {
+    let section = ApiSection { behind_proxy: true, ..ApiSection::at("127.0.0.1:0") };
+    let served = Served::with(&section, HttpServerSettings::default()).await;
+    // All but the last address are the client's own words.
+    let seen = |n| format!("X-Forwarded-For: 10.0.0.{n}, 203.0.113.7\r\n");
+    let statuses = guesses(&served, "127.0.0.1", seen).await;
+    assert!(statuses.contains(&429), "{statuses:?}");
+    let token = served.token("ann", "read").await;
+    let elsewhere = "X-Forwarded-For: 203.0.113.8\r\n";
+    assert_eq!(status_from(&served, "127.0.0.1", &token, elsewhere).await, 200);
 }

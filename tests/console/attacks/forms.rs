@@ -158,11 +158,6 @@ async fn an_approver_acts_by_no_form_that_it_was_not_shown() {
 }
 
 #[tokio::test]
-async fn a_producer_does_nothing_by_a_form_that_it_was_not_shown() {
-    acts_alone("ingest").await;
-}
-
-#[tokio::test]
 async fn only_acts_have_forms() {
     let served = Served::new().await;
     let dana = Browser::of(&served, "dana", "operate").await;

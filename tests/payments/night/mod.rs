@@ -203,7 +203,7 @@ impl Night {
         let address = log.split("address=").nth(1).unwrap().split_whitespace().next().unwrap();
         let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
         stream
-            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             .await
             .unwrap();
         let mut answer = String::new();

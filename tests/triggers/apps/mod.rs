@@ -124,7 +124,7 @@ pub(super) async fn request_with(
 ) -> Option<Answer> {
     let mut stream = TcpStream::connect(address).await.ok()?;
     let head = format!(
-        "{line} HTTP/1.1\r\nHost: apps\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        "{line} HTTP/1.1\r\nHost: localhost\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
     stream.write_all(head.as_bytes()).await.ok()?;

@@ -206,7 +206,9 @@ impl Worker {
     /// One of its figures.
     async fn figure(&self, name: &str) -> Result<u64, LabError> {
         let mut stream = tokio::net::TcpStream::connect(&self.address).await?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await?;
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .await?;
         let mut page = String::new();
         stream.read_to_string(&mut page).await?;
         page.lines()

@@ -12,9 +12,10 @@ use utoipa::{IntoParams, ToSchema};
 use super::caller::{Caller, Scope};
 use super::extract::{Answer, Asked, Named, json_of, ok, text_of};
 use super::many_acts::{self, ActedMany};
+use super::operate::{Page, rows};
 use super::problem::{Problem, Refusals};
 use super::schemas;
-use crate::bounds::{ACT_BYTES_MAX, APPROVAL_EXPIRES_SECONDS, PAGE_ROWS_MAX};
+use crate::bounds::{ACT_BYTES_MAX, APPROVAL_EXPIRES_SECONDS};
 
 /// An act to do.
 #[derive(Deserialize, ToSchema)]
@@ -119,30 +120,32 @@ pub(super) struct ApprovalFilter {
     state: Option<String>,
     /// payments, events or triggers.
     lane: Option<String>,
-    /// Only older ones than this number: the last of the page before.
+    /// Only older ones than this number: `next` of the page before.
     #[param(minimum = 1)]
     before: Option<i64>,
-    /// At most so many, the newest first.
+    /// At most so many; 50 unless told.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
 }
 
 /// Requests for approval, the newest first.
 #[utoipa::path(get, path = "/v1/approvals", tag = "approve", params(ApprovalFilter),
-    responses((status = 200, description = "a page", body = Vec<schemas::ApprovalRequest>), Refusals))]
+    responses((status = 200, description = "a page", body = Page<schemas::ApprovalRequest>), Refusals))]
 pub(super) async fn approvals(
     caller: Caller,
     Asked(filter): Asked<ApprovalFilter>,
-) -> Result<Answer<Vec<Approval>>, Problem> {
+) -> Result<Answer<Page<Approval>>, Problem> {
     caller.needs(Scope::Read)?;
+    let limit = rows(filter.limit);
     let query = ApprovalQuery {
         state: filter.state.as_deref(),
         lane: filter.lane.as_deref(),
         request_no: None,
         before: filter.before,
-        limit: i64::from(filter.limit.unwrap_or(50).clamp(1, PAGE_ROWS_MAX)),
+        limit: limit + 1,
     };
-    Ok(ok(caller.database.auditor().approvals(query).await?))
+    let found = caller.database.auditor().approvals(query).await?;
+    Ok(ok(Page::of(found, limit, |one| one.request_no.to_string())))
 }
 
 /// One request for approval.

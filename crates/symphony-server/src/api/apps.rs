@@ -5,7 +5,8 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use symphony::db::{
-    ActCall, AppRow, DbError, ExecutionQuery, ExecutionRow, ExecutionTree, PushAnswer,
+    ActCall, AppPart, AppRow, AppVersion, DbError, ExecutionQuery, ExecutionRow, ExecutionTree,
+    PushAnswer,
 };
 use symphony::domain::Act;
 use utoipa::{IntoParams, ToSchema};
@@ -13,33 +14,71 @@ use uuid::Uuid;
 
 use super::caller::{Caller, Scope};
 use super::extract::{Answer, Asked, Named, ok, text_of};
-use super::operate::rows;
+use super::operate::{Page, PageQuery, rows};
 use super::problem::{Problem, Refusals};
 use super::schemas;
 use crate::apps::{manifest, sources};
-use crate::bounds::{APPROVAL_EXPIRES_SECONDS, MANIFEST_BYTES_MAX, PAGE_ROWS_MAX, TREE_ROWS_MAX};
-
-/// Which apps.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct AppQuery {
-    /// Only after this name: the last of the page before.
-    after: Option<String>,
-    /// At most so many; 50 unless told.
-    #[param(minimum = 1, maximum = 1000)]
-    limit: Option<u32>,
-}
+use crate::bounds::{APPROVAL_EXPIRES_SECONDS, MANIFEST_BYTES_MAX, TREE_ROWS_MAX};
 
 /// Apps at a glance, by name.
-#[utoipa::path(get, path = "/v1/apps", tag = "apps", params(AppQuery),
-    responses((status = 200, description = "a page", body = Vec<schemas::App>), Refusals))]
+#[utoipa::path(get, path = "/v1/apps", tag = "apps", params(PageQuery),
+    responses((status = 200, description = "a page", body = Page<schemas::App>), Refusals))]
 pub(super) async fn apps(
     caller: Caller,
-    Asked(query): Asked<AppQuery>,
-) -> Result<Answer<Vec<AppRow>>, Problem> {
+    Asked(query): Asked<PageQuery>,
+) -> Result<Answer<Page<AppRow>>, Problem> {
     caller.needs(Scope::Read)?;
-    Ok(ok(caller.database.auditor().apps(query.after.as_deref(), rows(query.limit)).await?))
+    let reader = caller.database.auditor();
+    let found = reader.apps(query.after.as_deref(), query.limit() + 1).await?;
+    Ok(ok(Page::of(found, query.limit(), |one| one.name.clone())))
+}
+
+/// An app with what it is made of.
+#[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ShownApp {
+    /// At a glance.
+    #[schema(value_type = schemas::App)]
+    app: AppRow,
+    /// Its scripts, routes, triggers, topics and queues.
+    parts: Vec<ShownPart>,
+    /// What pushes and rollbacks have made of it, the newest first; the last 20 are kept.
+    #[schema(value_type = Vec<schemas::AppVersion>)]
+    versions: Vec<AppVersion>,
+}
+
+/// A part of an app.
+#[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ShownPart {
+    /// script, route, trigger, topic or queue.
+    kind: String,
+    /// Its name; a route's is its method and path.
+    name: String,
+    /// A script's newest version.
+    version: Option<i32>,
+}
+
+impl From<AppPart> for ShownPart {
+    fn from(part: AppPart) -> Self {
+        let AppPart { kind, name, version, .. } = part;
+        Self { kind, name, version }
+    }
+}
+
+/// One app: its parts, and its versions.
+#[utoipa::path(get, path = "/v1/apps/{app}", tag = "apps", params(("app" = String, Path)),
+    responses((status = 200, description = "it", body = ShownApp), Refusals))]
+pub(super) async fn app(
+    caller: Caller,
+    Named(app): Named<String>,
+) -> Result<Answer<ShownApp>, Problem> {
+    caller.needs(Scope::Read)?;
+    let reader = caller.database.auditor();
+    let found = reader.app(&app).await?.ok_or_else(|| Problem::not_found("app"))?;
+    let parts = reader.app_parts(&app).await?.into_iter().map(ShownPart::from).collect();
+    let versions = reader.app_versions(&app).await?;
+    Ok(ok(ShownApp { app: found, parts, versions }))
 }
 
 /// Why an app is pushed.
@@ -126,31 +165,33 @@ pub(super) struct ExecutionFilter {
     app: Option<String>,
     /// PENDING, DISPATCHED or FAILED.
     state: Option<String>,
-    /// Only older ones than this: the id of the last of the page before.
+    /// Only older ones than this id: `next` of the page before.
     before: Option<Uuid>,
-    /// At most so many, the newest first.
+    /// At most so many; 50 unless told.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
 }
 
 /// Executions, ended or not.
 #[utoipa::path(get, path = "/v1/executions", tag = "apps", params(ExecutionFilter),
-    responses((status = 200, description = "a page, the newest first, without payload, result and logs", body = Vec<schemas::Execution>), Refusals))]
+    responses((status = 200, description = "a page, the newest first, without payload, result and logs", body = Page<schemas::Execution>), Refusals))]
 pub(super) async fn executions(
     caller: Caller,
     Asked(filter): Asked<ExecutionFilter>,
-) -> Result<Answer<Vec<ExecutionRow>>, Problem> {
+) -> Result<Answer<Page<ExecutionRow>>, Problem> {
     caller.needs(Scope::Read)?;
     if filter.state.as_deref().is_some_and(|state| !STATES.contains(&state)) {
         return Err(Problem::invalid("state must be PENDING, DISPATCHED or FAILED"));
     }
+    let limit = rows(filter.limit);
     let query = ExecutionQuery {
         app: filter.app.as_deref(),
         state: filter.state.as_deref(),
         before: filter.before,
-        limit: i64::from(filter.limit.unwrap_or(100).clamp(1, PAGE_ROWS_MAX)),
+        limit: limit + 1,
     };
-    Ok(ok(caller.database.auditor().executions(query).await?))
+    let found = caller.database.auditor().executions(query).await?;
+    Ok(ok(Page::of(found, limit, |one| one.id.to_string())))
 }
 
 /// One execution whole.

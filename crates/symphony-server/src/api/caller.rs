@@ -1,6 +1,5 @@
 //! Who calls: a bearer token, what it may do, and how often.
 
-use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -13,13 +12,18 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use sha2::{Digest as _, Sha256};
-use symphony::db::{Database, DbError, TokenIdentity};
+use symphony::db::{Database, DbError, FoundElsewhere, TokenIdentity};
 use symphony::domain::OutboxId;
 use uuid::Uuid;
 
 use super::everything::Everything;
 use super::problem::Problem;
-use crate::bounds::{EVERYTHING_TIME_MAX, FAILED_TOKENS_PER_SECOND, TOKENS_REMEMBERED_MAX};
+use super::turns::Turns;
+use crate::bounds::{
+    CALLER_STATEMENT_MAX, EVERYTHING_TIME_MAX, FAILED_TOKENS_OF_ALL_PER_SECOND,
+    FAILED_TOKENS_PER_SECOND, PEERS_REMEMBERED_MAX, TOKENS_REMEMBERED_MAX,
+};
+use crate::http_server::Peer;
 
 /// What every token begins with, so that a scanner of sources finds one that was left there.
 const TOKEN_PREFIX: &str = "symphony_";
@@ -76,6 +80,24 @@ impl Caller {
         Err(Problem::new(StatusCode::FORBIDDEN, "SCOPE_MISSING", detail))
     }
 
+    /// What else than its own id names an item, and the payments that a rail knows by that key: everything is looked at.
+    pub(crate) async fn find_everywhere(
+        &self,
+        text: String,
+    ) -> Result<(Vec<FoundElsewhere>, Vec<OutboxId>), Problem> {
+        let reader = self.database.auditor();
+        let looking = async move {
+            let began = Instant::now();
+            let found = reader.find_everywhere(&text, EVERYTHING_TIME_MAX).await?;
+            let Ok(key) = text.parse::<Uuid>() else { return Ok((found, Vec::new())) };
+            let left = EVERYTHING_TIME_MAX.saturating_sub(began.elapsed());
+            // Not 0, which would mean no limit.
+            let left = left.max(Duration::from_millis(1));
+            Ok((found, reader.find_by_rail_key(key, left).await?))
+        };
+        self.everything.look(looking).await
+    }
+
     /// The payments that a rail knows by this key: all of them are looked at.
     pub(crate) async fn find_by_rail_key(&self, key: Uuid) -> Result<Vec<OutboxId>, Problem> {
         let reader = self.database.auditor();
@@ -96,65 +118,69 @@ impl<S: Sync> FromRequestParts<S> for Caller {
 /// Authenticates every request of the API.
 pub(crate) struct Door {
     database: Database,
-    interval: Duration,
     limits: Mutex<Limits>,
     everything: Everything,
 }
 
-#[derive(Default)]
 struct Limits {
-    /// By the hash of a token that was good: until when its calls are spoken for.
-    tokens: HashMap<[u8; 32], Instant>,
-    /// The same of all that were not.
-    failed: Option<Instant>,
+    /// By the hash of a token that was good.
+    tokens: Turns<[u8; 32]>,
+    /// Of tokens that are not known to be: by where they come from, and all together.
+    strangers: Turns<Peer>,
+    all_strangers: Turns<()>,
 }
 
 impl Door {
     pub(crate) fn new(database: Database, rate_per_second: u32) -> Self {
-        let interval = Duration::from_secs(1) / rate_per_second.max(1);
-        Self { database, interval, limits: Mutex::default(), everything: Everything::default() }
+        let limits = Limits {
+            tokens: Turns::new(rate_per_second, TOKENS_REMEMBERED_MAX),
+            strangers: Turns::new(FAILED_TOKENS_PER_SECOND, PEERS_REMEMBERED_MAX),
+            all_strangers: Turns::new(FAILED_TOKENS_OF_ALL_PER_SECOND, 1),
+        };
+        Self { database, limits: Mutex::new(limits), everything: Everything::default() }
     }
 
-    /// Whose the token is; `None` of the limits means that it may not be asked now.
-    pub(crate) async fn caller(&self, secret: &str) -> Result<Caller, Problem> {
+    /// Whose the token is that came from there.
+    pub(crate) async fn caller(&self, secret: &str, peer: Peer) -> Result<Caller, Problem> {
         let hash: [u8; 32] = Sha256::digest(secret.as_bytes()).into();
-        self.take_turn(hash)?;
+        self.take_turn(hash, peer)?;
         match self.database.authenticate(secret).await {
             Ok(token) => {
                 let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-                if limits.tokens.len() < TOKENS_REMEMBERED_MAX {
-                    limits.tokens.entry(hash).or_insert_with(Instant::now);
-                }
+                limits.tokens.meet(hash, Instant::now());
                 drop(limits);
-                let database = self.database.for_token(secret, &token.scopes);
+                let scopes = &token.scopes;
+                let database = self.database.for_token(secret, scopes, CALLER_STATEMENT_MAX);
                 Ok(Caller { token, database, everything: self.everything.clone() })
             }
             Err(DbError::TokenRefused { message }) => {
                 let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-                limits.tokens.remove(&hash);
+                limits.tokens.forget(hash);
                 Err(Problem::unauthenticated(&message))
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    /// A known token has a rate of its own; all unknown ones share one, so that guessing cannot keep the database busy.
-    fn take_turn(&self, hash: [u8; 32]) -> Result<(), Problem> {
+    /// A known token has a rate of its own. Unknown ones share one by the address they come from, so that guessing neither
+    /// keeps the database busy nor keeps others out; and all of them a larger one.
+    fn take_turn(&self, hash: [u8; 32], peer: Peer) -> Result<(), Problem> {
         let now = Instant::now();
         let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-        let Limits { tokens, failed } = &mut *limits;
-        let (turn, interval) = if let Some(turn) = tokens.get_mut(&hash) {
-            (turn, self.interval)
-        } else {
-            let interval = Duration::from_secs(1) / FAILED_TOKENS_PER_SECOND;
-            (failed.get_or_insert(now), interval)
-        };
-        let next = (*turn).max(now) + interval;
-        // A second's worth may come at once.
-        if next > now + Duration::from_secs(1) {
+        let Limits { tokens, strangers, all_strangers } = &mut *limits;
+        if tokens.knows(hash) {
+            if !tokens.has_one(hash, now) {
+                return Err(Problem::too_often());
+            }
+            tokens.take(hash, now);
+            return Ok(());
+        }
+        // An address that is refused takes no turn from all others.
+        if !strangers.has_one(peer, now) || !all_strangers.has_one((), now) {
             return Err(Problem::too_often());
         }
-        *turn = next;
+        strangers.take(peer, now);
+        all_strangers.take((), now);
         Ok(())
     }
 }
@@ -169,7 +195,8 @@ pub(super) async fn authenticate(
         Ok(secret) => secret.to_owned(),
         Err(problem) => return problem.into_response(),
     };
-    match door.caller(&secret).await {
+    let peer = Peer::of(request.extensions());
+    match door.caller(&secret, peer).await {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await

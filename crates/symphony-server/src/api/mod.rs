@@ -1,7 +1,8 @@
 //! What a process serves over HTTP: `/metrics`, `/healthz`, `/readyz`, the console, and the API for programs (`/v1`), whose
 //! OpenAPI document is made from its handlers.
 //!
-//! - `caller`: bearer tokens, scopes, rates; each scope acts as its database role. `everything`: what looks at all there is.
+//! - `caller`: bearer tokens and scopes; each scope acts as its database role. `turns`: rates. `everything`: what looks at all
+//!   there is.
 //! - `produce`, `lists`, `operate`, `acts` and `many_acts`, `apps`: the handlers. `extract`, `problem`: what they read, and how
 //!   they refuse. `schemas`: what they answer, for the document.
 
@@ -17,6 +18,7 @@ mod problem;
 mod produce;
 mod schemas;
 mod tls;
+mod turns;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -81,7 +83,7 @@ struct Served {
         description = "Payments, events and apps: enqueue, look up, act, approve. docs/API.md",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
-    paths(healthz, ready, metrics_page, openapi),
+    paths(healthz, ready, metrics_page, openapi, app_schema),
     components(schemas(Problem)),
     modifiers(&Bearer),
     security(("bearer" = []))
@@ -128,6 +130,7 @@ fn v1() -> (Router, utoipa::openapi::OpenApi) {
         .routes(routes!(acts::reject))
         .routes(routes!(acts::withdraw))
         .routes(routes!(apps::apps))
+        .routes(routes!(apps::app))
         .routes(routes!(apps::push))
         .routes(routes!(apps::executions))
         .routes(routes!(apps::execution))
@@ -136,8 +139,8 @@ fn v1() -> (Router, utoipa::openapi::OpenApi) {
 }
 
 impl Api {
-    /// Serve as the configuration says. Whatever is not `/metrics`, `/healthz`, `/readyz` or the document needs a token;
-    /// beyond loopback `/metrics` does too.
+    /// Serve as the configuration says. Whatever is not `/metrics`, `/healthz`, `/readyz` or a document needs a token;
+    /// beyond this machine `/metrics` does too.
     pub async fn start(
         section: &ApiSection,
         database: Database,
@@ -147,51 +150,52 @@ impl Api {
         let tls = tls::acceptor(section)?;
         let listener = bind(section, tls.is_some() || section.behind_proxy).await?;
         let loopback = listener.local_addr()?.ip().is_loopback();
-        let door = Arc::new(Door::new(database.clone(), section.rate_per_second));
+        // Others than this machine's reach a loopback address through a proxy.
+        let exposed = !loopback || section.behind_proxy;
+        // Whoever reads must not take the workers' connections.
+        let callers = database.with_own_pool(section.database_connections_max);
+        let door = Arc::new(Door::new(callers.clone(), section.rate_per_second));
         let figures = Figures::new(database.clone());
         let secure = tls.is_some() || section.behind_proxy;
         let sessions = Arc::new(Sessions::new(listener.local_addr()?.port(), secure));
-        let live = Arc::new(Live::new(database.clone()));
+        let live = Arc::new(Live::new(callers));
         let watched = live.clone();
-        let mut console = Console::new(door.clone(), sessions.clone(), live.clone()).router();
+        let console = Console::new(door.clone(), sessions.clone(), live.clone()).router();
         let served = Arc::new(Served { database, lanes, figures });
         let (v1, document) = v1();
         let document = described(&document)?;
         let authenticated = middleware::from_fn_with_state(door, caller::authenticate);
         let mut metrics =
             Router::new().route("/metrics", get(metrics_page)).with_state(served.clone());
-        if !loopback {
+        if exposed {
             metrics = metrics.route_layer(middleware::from_fn(readers_only));
             metrics = metrics.route_layer(authenticated.clone());
         }
-        let mut api = v1
+        let api = v1
             .route_layer(authenticated)
             .layer(Extension(live))
             .layer(middleware::from_fn(no_page));
-        if loopback {
-            api = api.route_layer(middleware::from_fn(this_machine_only));
-            console = console.route_layer(middleware::from_fn(this_machine_only));
+        let documents = Router::new()
+            .route("/openapi.json", get(openapi))
+            .layer(Extension(document))
+            .route("/schemas/app.json", get(app_schema));
+        let mut guarded = documents.merge(metrics).merge(api).merge(console);
+        if !exposed {
+            guarded = guarded.route_layer(middleware::from_fn(this_machine_only));
         }
-        let router = Router::new()
+        let mut router = Router::new()
             .route("/healthz", get(healthz))
             .route("/readyz", get(ready))
             .with_state(served)
-            .route("/openapi.json", get(openapi))
-            .layer(Extension(document))
-            .route(
-                "/schemas/app.json",
-                get(|| async {
-                    ([(header::CONTENT_TYPE, "application/schema+json")], manifest::SCHEMA)
-                }),
-            )
-            .merge(metrics)
-            .merge(api)
-            .merge(console)
+            .merge(guarded)
             .fallback(|| async { Problem::not_found("address: /openapi.json names them") })
             .method_not_allowed_fallback(|| async {
                 let detail = "this address has other methods, as Allow says";
                 Problem::new(StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED", detail)
             });
+        if section.behind_proxy {
+            router = router.layer(middleware::from_fn(http_server::believe_the_proxy));
+        }
         let address = listener.local_addr()?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let task = http_server::serve_with(listener, router, bounds, tls);
@@ -211,6 +215,7 @@ impl Api {
                 "/metrics",
                 get(|| async move { ([(header::CONTENT_TYPE, METRICS_TYPE)], page()) }),
             )
+            .route_layer(middleware::from_fn(this_machine_only))
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(|| async { "ready\n" }));
         let address = listener.local_addr()?;
@@ -225,7 +230,7 @@ impl Api {
 
     /// The console's address.
     pub fn console(&self) -> String {
-        format!("{}://{}/console", self.scheme, self.address)
+        format!("{}/console", self.url())
     }
 
     /// An address of the console that signs in whoever opens it, once, with this token.
@@ -233,6 +238,11 @@ impl Api {
         let sessions = self.sessions.as_ref();
         let sessions = sessions.ok_or_else(|| Failure::new("the console is not served here"))?;
         Ok(format!("{}/sign-in?code={}", self.console(), sessions.new_link(token)?))
+    }
+
+    /// `http`, or `https` with TLS, and where it listens.
+    pub fn url(&self) -> String {
+        format!("{}://{}", self.scheme, self.address)
     }
 
     /// Stop serving.
@@ -327,6 +337,13 @@ async fn openapi(Extension(document): Extension<Arc<str>>) -> impl IntoResponse 
     ([(header::CONTENT_TYPE, "application/json")], document.to_string())
 }
 
+/// The JSON Schema of an app's manifest.
+#[utoipa::path(get, path = "/schemas/app.json", tag = "serve", security(()),
+    responses((status = 200, description = "JSON Schema", body = Object, content_type = "application/schema+json")))]
+async fn app_schema() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/schema+json")], manifest::SCHEMA)
+}
+
 /// The process answers.
 #[utoipa::path(get, path = "/healthz", tag = "serve", security(()),
     responses((status = 200, description = "ok", body = String, content_type = "text/plain")))]
@@ -334,7 +351,7 @@ async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Every figure, as Prometheus reads it. On loopback it needs no token.
+/// Every figure, as Prometheus reads it. On this machine, without a proxy in front, it needs no token.
 #[utoipa::path(get, path = "/metrics", tag = "serve",
     responses((status = 200, description = "figures", body = String, content_type = "text/plain"), Refusals))]
 async fn metrics_page(State(served): State<Arc<Served>>) -> impl IntoResponse {

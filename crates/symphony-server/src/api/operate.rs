@@ -30,7 +30,7 @@ pub(super) struct Page<T> {
 
 impl<T> Page<T> {
     /// Of rows of which one more was asked for than are shown.
-    fn of(mut items: Vec<T>, limit: i64, place: impl Fn(&T) -> String) -> Self {
+    pub(super) fn of(mut items: Vec<T>, limit: i64, place: impl Fn(&T) -> String) -> Self {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let more = items.len() > limit;
         items.truncate(limit);
@@ -45,14 +45,14 @@ impl<T> Page<T> {
 #[into_params(parameter_in = Query)]
 pub(super) struct PageQuery {
     /// `next` of the page before.
-    after: Option<String>,
+    pub(super) after: Option<String>,
     /// At most so many; 50 unless told.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
 }
 
 impl PageQuery {
-    fn limit(&self) -> i64 {
+    pub(super) fn limit(&self) -> i64 {
         rows(self.limit)
     }
 

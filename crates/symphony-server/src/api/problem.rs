@@ -9,6 +9,7 @@ use symphony::db::DbError;
 use utoipa::openapi::{Content, Ref, RefOr, Response as Documented, ResponseBuilder};
 use utoipa::{IntoResponses, ToSchema};
 
+use crate::bounds::CALLER_STATEMENT_MAX;
 use crate::http_server::BodyProblem;
 
 /// Why a request was refused.
@@ -72,6 +73,14 @@ impl Problem {
 
 impl From<DbError> for Problem {
     fn from(error: DbError) -> Self {
+        if error.is_out_of_range() {
+            return Self::invalid("a date or a number lies beyond what PostgreSQL can store");
+        }
+        if error.is_time_out() {
+            let seconds = CALLER_STATEMENT_MAX.as_secs();
+            let detail = format!("this took longer than {seconds} seconds: nothing was done");
+            return Self::new(StatusCode::SERVICE_UNAVAILABLE, "TOO_MUCH", detail);
+        }
         let status = match &error {
             DbError::InvalidArgument { .. }
             | DbError::InvalidState { .. }

@@ -16,6 +16,7 @@ use super::answers;
 use super::principals::{PrincipalKind, Principals};
 use super::secrets::SecretKeys;
 use crate::api::{Caller, Door, Scope, bearer};
+use crate::http_server::Peer;
 
 /// Secrets of webhooks, by app and name. Never printed.
 #[derive(Clone, Default)]
@@ -123,14 +124,19 @@ impl Callers {
     }
 
     /// The holder of a token; what it may do is for whoever asks.
-    pub(super) async fn holder(&self, headers: &HeaderMap) -> Result<(Caller, Known), Refusal> {
+    pub(super) async fn holder(
+        &self,
+        headers: &HeaderMap,
+        peer: Peer,
+    ) -> Result<(Caller, Known), Refusal> {
         // Not even whether it is right: whoever listens in must not learn to send one.
         if !self.takes_tokens {
             return Err(Refusal::new(StatusCode::FORBIDDEN, "TLS_NEEDED"));
         }
         let secret =
             bearer(headers).map_err(|problem| Refusal::new(problem.status(), problem.code()))?;
-        let caller = self.door.caller(secret).await.map_err(|problem| match problem.status() {
+        let caller = self.door.caller(secret, peer).await;
+        let caller = caller.map_err(|problem| match problem.status() {
             StatusCode::SERVICE_UNAVAILABLE => {
                 Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "DATABASE_AWAY")
             }
@@ -147,9 +153,10 @@ impl Callers {
     pub(super) async fn holder_of(
         &self,
         headers: &HeaderMap,
+        peer: Peer,
         scope: Scope,
     ) -> Result<Known, Refusal> {
-        let (caller, known) = self.holder(headers).await?;
+        let (caller, known) = self.holder(headers, peer).await?;
         if caller.may(scope) {
             return Ok(known);
         }

@@ -25,6 +25,7 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::header::ORIGIN;
 use axum::http::{HeaderMap, HeaderName, Method, Request, StatusCode, header};
+use axum::middleware;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{any, get, post};
 use base64::Engine as _;
@@ -48,7 +49,7 @@ use crate::bounds::{
     APP_BODY_BYTES_MAX, BODY_ROOM_WAIT_MAX, COMMIT_WAIT_MAX, REPLY_DEADLINE_GRACE,
     SMALL_BODY_BYTES_MAX,
 };
-use crate::http_server::{self, BodyProblem, HttpServerSettings, read_body, traceparent};
+use crate::http_server::{self, BodyProblem, HttpServerSettings, Peer, read_body, traceparent};
 use crate::output::Failure;
 use adapters::MailRates;
 pub use callers::WebhookSecrets;
@@ -179,12 +180,15 @@ impl Apps {
             status_needs_token: settings.status_needs_token,
             mail_needs_token: settings.mail_needs_token,
         });
-        let router = Router::new()
+        let mut router = Router::new()
             .route("/apps/{app}/{*path}", any(serve))
             .route("/apps/{app}/", any(serve_root))
             .route("/executions/{id}", get(status))
             .route("/mail/{recipient}", post(mail))
             .with_state(served);
+        if settings.behind_proxy {
+            router = router.layer(middleware::from_fn(http_server::believe_the_proxy));
+        }
         let serving = http_server::serve(listener, router, settings.http_server);
         let tasks = vec![serving, tokio::spawn(filling), tokio::spawn(writing)];
         Ok(Self { address, tasks })
@@ -288,10 +292,13 @@ async fn fire(
         Found::Nothing => return Ok(answers::problem(StatusCode::NOT_FOUND, "NO_ROUTE", None)),
     };
     let mut caller = match route.auth.as_str() {
-        "token" => match served.callers.holder_of(&parts.headers, Scope::Call).await {
-            Ok(known) => Some(known),
-            Err(refusal) => return Ok(refusal.answer()),
-        },
+        "token" => {
+            let peer = Peer::of(&parts.extensions);
+            match served.callers.holder_of(&parts.headers, peer, Scope::Call).await {
+                Ok(known) => Some(known),
+                Err(refusal) => return Ok(refusal.answer()),
+            }
+        }
         _ => None,
     };
     // Held until the answer: the request is in memory as long.
@@ -426,9 +433,10 @@ fn refused(error: Arc<DbError>) -> Result<Response, Arc<DbError>> {
 async fn status(
     State(served): State<Arc<Served>>,
     Path(id): Path<Uuid>,
+    peer: Peer,
     headers: HeaderMap,
 ) -> Response {
-    let only_of = match status_reader(&served, &headers).await {
+    let only_of = match status_reader(&served, &headers, peer).await {
         Ok(only_of) => only_of,
         Err(refusal) => return refusal.answer(),
     };
@@ -446,11 +454,12 @@ async fn status(
 async fn mail(
     State(served): State<Arc<Served>>,
     Path(recipient): Path<String>,
+    peer: Peer,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
     let handed_in_by = if served.mail_needs_token {
-        match served.callers.holder_of(&headers, Scope::Ingest).await {
+        match served.callers.holder_of(&headers, peer, Scope::Ingest).await {
             Ok(known) => Some(known.principal),
             Err(refusal) => return refusal.answer(),
         }
@@ -479,11 +488,15 @@ async fn mail(
 }
 
 /// Whose executions may be looked at: `None` for all.
-async fn status_reader(served: &Served, headers: &HeaderMap) -> Result<Option<Uuid>, Refusal> {
+async fn status_reader(
+    served: &Served,
+    headers: &HeaderMap,
+    peer: Peer,
+) -> Result<Option<Uuid>, Refusal> {
     if !served.status_needs_token {
         return Ok(None);
     }
-    let (caller, known) = served.callers.holder(headers).await?;
+    let (caller, known) = served.callers.holder(headers, peer).await?;
     Ok((!caller.may(Scope::Read)).then_some(known.principal))
 }
 

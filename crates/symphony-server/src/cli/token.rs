@@ -10,7 +10,8 @@ pub(super) const HELP: &str = "A token is shown once, when it is made; the datab
      operate  act\n  \
      approve  approve what others ask for\n  \
      read     look, without payloads\n  \
-     audit    look, payloads included\n\n\
+     audit    look, payloads included\n  \
+     call     call routes of apps that need a token\n\n\
      Examples:\n  \
      symphony token create --name shop --person shop --scope ingest\n  \
      symphony token create --name 'dana at work' --person dana --scope operate,read\n  \

@@ -146,6 +146,13 @@ async fn examine(
         });
     }
 
+    checks.extend(inspect::token_makers_who_act(connection).await?.into_iter().map(|login| {
+        let finding = format!(
+            "{login} has symphony_auth and acts itself: with tokens for two persons it could ask and approve alone; give \
+             symphony_auth to a login that has nothing else"
+        );
+        warn("tokens", finding)
+    }));
     let tables = inspect::bloat(connection, schema).await?;
     checks.extend(bloat(&tables));
     // A table that is gone or another's would only make the questions fail; the schema's own lines say it.

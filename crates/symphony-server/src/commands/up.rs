@@ -141,7 +141,7 @@ impl SignIn {
     async fn ready(server: &Server, api: Option<&Api>) -> Result<Option<Self>, Failure> {
         let Some(api) = api else { return Ok(None) };
         let admin = server.database(1).await?.token_admin();
-        let (secret, person) = (new_secret()?, acts::actor_or_account(None));
+        let (secret, person) = (new_secret()?, token_person(acts::actor_or_account(None)));
         let scopes = ["operate", "approve", "audit"].map(str::to_owned);
         let hash = Sha256::digest(secret.as_bytes());
         let token = NewToken {
@@ -169,6 +169,15 @@ impl SignIn {
             tracing::debug!("the console's token could not be revoked: it expires by itself");
         }
     }
+}
+
+/// A name that a token can have: letters that look alike would be two people, so only ASCII is taken.
+fn token_person(name: String) -> String {
+    let plain = name.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    if plain && name.bytes().any(|byte| byte.is_ascii_alphanumeric()) {
+        return name;
+    }
+    format!("uid {}", rustix::process::geteuid().as_raw())
 }
 
 /// A receiver of webhooks with a secret of its own.
@@ -257,7 +266,7 @@ impl RunningServices<'_> {
         if self.global.json {
             let document = json!({
                 "database": self.server.asked().document(),
-                "api": self.api.map(|api| format!("http://{}", api.address())),
+                "api": self.api.map(Api::url),
                 "console": self.sign_in.map(str::to_owned).or_else(|| self.api.map(Api::console)),
                 "sandbox": self.sandbox.map(|sandbox| format!("http://{}", sandbox.address())),
                 "record": self.sandbox.map(Sandbox::record_path),
@@ -321,7 +330,7 @@ impl RunningServices<'_> {
         line("rails", &self.rails.join(", "));
         if let Some(api) = self.api {
             line("console", &format!("{}, with a token of `symphony token create`", api.console()));
-            line("metrics", &format!("http://{}/metrics, /healthz, /readyz", api.address()));
+            line("metrics", &format!("{}/metrics, /healthz, /readyz", api.url()));
         }
         if let Some(sandbox) = self.sandbox {
             let record = sandbox.record_path().display();

@@ -21,7 +21,7 @@ pub struct DatabaseSection {
     schema: String,
     /// A direct connection for LISTEN.
     pub listen_url: Option<String>,
-    /// The most connections one process opens, LISTEN not counted.
+    /// The most connections one process opens, without LISTEN and those of `api.database_connections_max`.
     pub connections_max: u32,
     /// What stands between here and the server.
     pub pooler: PoolerSetting,

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use super::Config;
 use super::defects::Defects;
+use crate::bounds::CONNECTIONS_MAX;
 
 impl Config {
     /// The addresses of this process, `None` for those that are off; notes what cannot be one.
@@ -19,6 +20,13 @@ impl Config {
         }
         if !(1..=100_000).contains(&self.api.rate_per_second) {
             defects.add("api.rate_per_second", "must be 1 to 100000");
+        }
+        if !(1..=CONNECTIONS_MAX).contains(&self.api.database_connections_max) {
+            let problem = format!(
+                "is {}: it must be 1 to {CONNECTIONS_MAX}",
+                self.api.database_connections_max
+            );
+            defects.add("api.database_connections_max", problem);
         }
         let mut taken: Vec<(&str, SocketAddr)> = Vec::new();
         for (field, text, example) in listeners {

@@ -146,6 +146,8 @@ pub struct ApiSection {
     pub behind_proxy: bool,
     /// Requests of one token.
     pub rate_per_second: u32,
+    /// Connections to the database, apart from the workers'.
+    pub database_connections_max: u32,
 }
 
 impl ApiSection {
@@ -157,6 +159,7 @@ impl ApiSection {
             tls_key_file: None,
             behind_proxy: false,
             rate_per_second: 100,
+            database_connections_max: 4,
         }
     }
 }

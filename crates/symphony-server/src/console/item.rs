@@ -22,12 +22,12 @@ pub(super) async fn payment(visit: Visit, Named(id): Named<String>) -> Result<Re
     };
     let reader = visit.caller.database.auditor();
     let life = reader.life(item).await?.ok_or_else(|| Problem::not_found("payment"))?;
-    let rails = reader.rails(Some(&life.instruction.rail_type)).await?;
-    let fifo = rails.iter().any(|rail| rail.fifo);
-    Ok(visit.page("Payment", &payment_body(&visit, &life, fifo)))
+    let asked = &life.instruction;
+    let head = reader.lane_head(&asked.participant_id, &asked.rail_type).await?;
+    Ok(visit.page("Payment", &payment_body(&visit, &life, head == Some(item))))
 }
 
-fn payment_body(visit: &Visit, life: &ItemLife, fifo: bool) -> Markup {
+fn payment_body(visit: &Visit, life: &ItemLife, leads_lane: bool) -> Markup {
     let asked = &life.instruction;
     let link = |id: &OutboxId| html! { a.id href={ "/console/payments/" (id) } { (id) } };
     let mut known: Vec<(&str, Markup)> = vec![
@@ -70,7 +70,7 @@ fn payment_body(visit: &Visit, life: &ItemLife, fifo: bool) -> Markup {
             p.amount { (sentence(&show::payment::amount(&payload.0))) }
         }
         (in_the_way(&payment_waits(life)))
-        (actions(&payment_acts(visit, life, fifo)))
+        (actions(&payment_acts(visit, life, leads_lane)))
         div.columns {
             section.card aria-labelledby="life" {
                 h2 #life { "Its life" }
@@ -90,29 +90,29 @@ fn payment_body(visit: &Visit, life: &ItemLife, fifo: bool) -> Markup {
     }
 }
 
-/// The acts that the present state allows; the database decides again.
-fn payment_acts(visit: &Visit, life: &ItemLife, fifo: bool) -> Vec<Markup> {
+/// The acts that the present state allows; the database decides again. Skipped is what leads a FIFO lane, whichever item it is
+/// asked from: so it is offered there only.
+fn payment_acts(visit: &Visit, life: &ItemLife, leads_lane: bool) -> Vec<Markup> {
     let id = life.instruction.outbox_id.to_string();
     let on = |act: &str, words: &str| act_link(visit, act, &[("p_outbox_id", &id)], words);
     let (participant, rail) = (&life.instruction.participant_id, &life.instruction.rail_type);
-    match life.state.as_str() {
+    let mut acts = match life.state.as_str() {
         "PARKED" => vec![
             on("resolve_outbox", "Resolve"),
             on("inquire_outbox", "Ask the rail"),
             on("release_outbox", "Release"),
         ],
         "FAILED" if life.redriven_as.is_none() => {
-            let lane = [("p_participant_id", participant.as_str()), ("p_rail_type", rail)];
-            let mut acts =
-                vec![on("redrive_outbox", "Redrive"), on("close_payment_dead_letter", "Close")];
-            if fifo {
-                acts.push(act_link(visit, "skip_outbox_head", &lane, "Skip in its FIFO lane"));
-            }
-            acts
+            vec![on("redrive_outbox", "Redrive"), on("close_payment_dead_letter", "Close")]
         }
         "DISPATCHED" | "FAILED" | "UNKNOWN" => Vec::new(),
         _ => vec![on("park_outbox", "Park"), on("inquire_outbox", "Ask the rail")],
+    };
+    if leads_lane {
+        let lane = [("p_participant_id", participant.as_str()), ("p_rail_type", rail)];
+        acts.push(act_link(visit, "skip_outbox_head", &lane, "Skip in its FIFO lane"));
     }
+    acts
 }
 
 fn payment_waits(life: &ItemLife) -> Vec<Markup> {

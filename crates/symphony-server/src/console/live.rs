@@ -7,8 +7,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
-use axum::extract::State;
-use axum::http::header;
+use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::{StreamExt as _, stream};
@@ -19,11 +18,14 @@ use symphony::db::{Paused, Unserved};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-use super::Console;
-use super::visit::{Refused, Visit};
+use super::sessions::Session;
+use super::{Console, page};
+use crate::api::{Problem, Scope};
 use crate::bounds::{
-    ATTENTION_SHOWN_MAX, LIVE_INTERVAL, LIVE_REMEMBERED, LIVE_SAMPLE_EVERY, LIVE_SAMPLES_MAX,
+    ATTENTION_SHOWN_MAX, FIGURES_ANSWER_MAX, LIVE_INTERVAL, LIVE_REMEMBERED, LIVE_SAMPLE_EVERY,
+    LIVE_SAMPLES_MAX, PAUSED_COUNTED_MAX,
 };
+use crate::http_server::Peer;
 
 /// The lanes at one moment.
 #[derive(Debug, Clone, Serialize)]
@@ -57,6 +59,7 @@ struct DrawnLane<'a> {
 pub(super) struct Attention {
     pub(super) incidents: Vec<Incident>,
     pub(super) unserved: Vec<Unserved>,
+    /// One more than are counted, if there are more.
     pub(super) paused: Vec<Paused>,
 }
 
@@ -128,7 +131,7 @@ impl Live {
         let attention = Arc::new(Attention {
             incidents: reader.incidents(ATTENTION_SHOWN_MAX + 1).await?,
             unserved: reader.unserved().await?,
-            paused: reader.paused().await?,
+            paused: reader.paused_after(None, PAUSED_COUNTED_MAX + 1).await?,
         });
         asked.attention = Some((Instant::now(), attention.clone()));
         Ok(attention)
@@ -185,33 +188,67 @@ fn remember(samples: &mut VecDeque<Arc<Sample>>, sample: Sample) {
     }
 }
 
-/// Server-sent events: what is remembered first, then a sample each interval, as long as session and token are good.
-pub(super) async fn stream(
-    State(console): State<Arc<Console>>,
-    visit: Visit,
-) -> Result<Response, Refused> {
-    console.live.now().await?;
-    let first = history(&console.live.samples());
-    let rest =
-        stream::unfold((console, visit, Some(first)), |(console, visit, first)| async move {
-            if let Some(first) = first {
-                return Some((first, (console, visit, None)));
+/// Server-sent events: what is remembered first, then a sample each interval, as long as session and token are good. While
+/// the database is away, that is what is said.
+pub(super) async fn stream(console: Arc<Console>, session: Arc<Session>, peer: Peer) -> Response {
+    let watching = Watching { console, session, peer, told_history: false };
+    let (watching, first) = match watching.tell().await {
+        Ok(told) => told,
+        Err(problem) => return page::refusal(&problem, None),
+    };
+    let rest = stream::unfold(watching, |watching| async move {
+        tokio::time::sleep(LIVE_INTERVAL).await;
+        // Who has signed out sees nothing more.
+        if !watching.session.goes_on() {
+            return None;
+        }
+        let (watching, told) = watching.tell().await.ok()?;
+        Some((told, watching))
+    });
+    let events = stream::once(async { first }).chain(rest);
+    let body = Body::from_stream(events.map(Ok::<_, Infallible>));
+    let kind = (header::CONTENT_TYPE, "text/event-stream; charset=utf-8");
+    // nginx would keep events back until it has a page of them.
+    let unbuffered = (HeaderName::from_static("x-accel-buffering"), "no");
+    ([kind, unbuffered], body).into_response()
+}
+
+/// Somebody who has the overview open.
+struct Watching {
+    console: Arc<Console>,
+    session: Arc<Session>,
+    peer: Peer,
+    told_history: bool,
+}
+
+impl Watching {
+    /// The next event. An error only if the token is no longer good: whoever watches a database that is away sees that it
+    /// comes back.
+    async fn tell(mut self) -> Result<(Self, String), Problem> {
+        let told = tokio::time::timeout(FIGURES_ANSWER_MAX, self.ask()).await;
+        let told = match told {
+            Ok(Ok(told)) => told,
+            Ok(Err(problem)) if problem.status() == StatusCode::UNAUTHORIZED => {
+                self.session.end();
+                return Err(problem);
             }
-            tokio::time::sleep(LIVE_INTERVAL).await;
-            // Asked again each time: who has signed out, or whose token is revoked, sees nothing more.
-            if !visit.session.goes_on() {
-                return None;
-            }
-            console.door.caller(&visit.session.secret).await.ok()?;
-            let told = match console.live.now().await {
-                Ok(sample) => sample.map(|sample| event(&sample)).unwrap_or_default(),
-                Err(_) => "event: away\ndata: {}\n\n".to_owned(),
-            };
-            Some((told, (console, visit, None)))
-        });
-    let body = Body::from_stream(rest.map(Ok::<_, Infallible>));
-    let kind = [(header::CONTENT_TYPE, "text/event-stream; charset=utf-8")];
-    Ok((kind, body).into_response())
+            Ok(Err(_)) | Err(_) => "event: away\ndata: {}\n\n".to_owned(),
+        };
+        Ok((self, told))
+    }
+
+    async fn ask(&mut self) -> Result<String, Problem> {
+        // Each time: whose token is revoked sees nothing more.
+        let caller = self.console.door.caller(&self.session.secret, self.peer).await?;
+        caller.needs(Scope::Read)?;
+        let live = &self.console.live;
+        let sample = live.now().await?;
+        if self.told_history {
+            return Ok(sample.map(|sample| event(&sample)).unwrap_or_default());
+        }
+        self.told_history = true;
+        Ok(history(&live.samples()))
+    }
 }
 
 fn event(sample: &Sample) -> String {

@@ -65,7 +65,8 @@ impl Console {
         let signed_in = middleware::from_fn_with_state(console.clone(), visit::require_session);
         Router::new()
             .route("/console", get(overview::page))
-            .route("/console/live", get(live::stream))
+            // `require_session` answers it.
+            .route("/console/live", get(visit::no_such_page))
             .route("/console/contradictions", get(incidents::page))
             .route("/console/search", get(search::page))
             .route("/console/payments/{id}", get(item::payment))

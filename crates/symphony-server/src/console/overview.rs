@@ -13,7 +13,7 @@ use super::page::{
 };
 use super::visit::{Refused, Visit};
 use super::{Console, incidents};
-use crate::bounds::ATTENTION_SHOWN_MAX;
+use crate::bounds::{ATTENTION_SHOWN_MAX, PAUSED_COUNTED_MAX};
 
 /// What is drawn of each lane: the chart's name, and its title.
 const CHARTS: [(&str, &str); 5] = [
@@ -116,7 +116,8 @@ fn needs_attention(
     attention: &Attention,
 ) -> Markup {
     let Attention { incidents, unserved, paused } = attention;
-    let shown_max = usize::try_from(ATTENTION_SHOWN_MAX).unwrap_or(usize::MAX);
+    let [shown_max, counted_max] = [ATTENTION_SHOWN_MAX, PAUSED_COUNTED_MAX]
+        .map(|most| usize::try_from(most).unwrap_or(usize::MAX));
     let late: Vec<&LaneSample> =
         lanes.iter().filter(|lane| lane.status.expired_lease_count > 0).collect();
     let open: Vec<&LaneSample> =
@@ -146,7 +147,7 @@ fn needs_attention(
                 @if incidents.len() > shown_max {
                     li { span.badge.bad { "contradiction" } span { "There are more: " a href="/console/contradictions" { "all contradictions" } } }
                 }
-                @for one in unserved {
+                @for one in unserved.iter().take(shown_max) {
                     li {
                         span.badge.bad { "unserved" }
                         span {
@@ -155,6 +156,9 @@ fn needs_attention(
                             ": the oldest has waited for " (age(one.oldest_seconds)) "."
                         }
                     }
+                }
+                @if unserved.len() > shown_max {
+                    li { span.badge.bad { "unserved" } span { "And " (unserved.len() - shown_max) " more." } }
                 }
                 @for lane in late {
                     li {
@@ -177,7 +181,7 @@ fn needs_attention(
                         }
                     }
                 }
-                @for one in paused {
+                @for one in paused.iter().take(shown_max) {
                     li {
                         (badge("PAUSED"))
                         span {
@@ -189,6 +193,11 @@ fn needs_attention(
                             @if let Some(reason) = &one.reason { ": " (plain(reason)) }
                         }
                     }
+                }
+                @if paused.len() > counted_max {
+                    li { (badge("PAUSED")) span { "And more than " (counted_max - shown_max) " more." } }
+                } @else if paused.len() > shown_max {
+                    li { (badge("PAUSED")) span { "And " (paused.len() - shown_max) " more." } }
                 }
             }
         }

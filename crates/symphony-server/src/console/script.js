@@ -48,30 +48,41 @@
     let samples = [];
     // How much is kept: the stream says it first.
     let kept = { seconds: 1800, every_seconds: 5, samples_max: 500 };
-    const source = new EventSource(told.dataset.live);
     const say = (on, text) => {
       told.classList.toggle("on", on);
       told.classList.toggle("off", !on);
       told.textContent = text;
     };
     const timed = (sample) => ({ ...sample, at: new Date(sample.at) });
-    // After a reconnection the stream begins with what it remembers.
-    source.addEventListener("history", (message) => {
-      const { samples: before, ...bounds } = JSON.parse(message.data);
-      samples = before.map(timed);
-      kept = bounds;
-    });
-    source.onmessage = (message) => {
-      const sample = timed(JSON.parse(message.data));
-      remember(samples, sample, kept);
-      say(true, `live, as of ${clock(sample.at)} UTC`);
-      clearTimeout(drawing);
-      drawing = setTimeout(() => draw(samples, kept), 20);
+    const open = () => {
+      const source = new EventSource(told.dataset.live);
+      // After a reconnection the stream begins with what it remembers.
+      source.addEventListener("history", (message) => {
+        const { samples: before, ...bounds } = JSON.parse(message.data);
+        samples = before.map(timed);
+        kept = bounds;
+      });
+      source.onmessage = (message) => {
+        const sample = timed(JSON.parse(message.data));
+        remember(samples, sample, kept);
+        say(true, `live, as of ${clock(sample.at)} UTC`);
+        clearTimeout(drawing);
+        drawing = setTimeout(() => draw(samples, kept), 20);
+      };
+      source.addEventListener("away", () => say(false, "the database does not answer"));
+      source.onerror = () => {
+        say(false, "not live: connecting again");
+        // The browser tries again by itself, unless it was answered something else than a stream.
+        if (source.readyState === EventSource.CLOSED) askWhy();
+      };
     };
-    source.addEventListener("away", () => say(false, "the database does not answer"));
-    source.onerror = () => {
-      say(false, source.readyState === EventSource.CLOSED ? "not live: sign in again" : "not live: connecting again");
+    // Only 401 says that the session is over: a proxy's 502 passes.
+    const askWhy = async () => {
+      const status = await fetch(told.dataset.live, { method: "HEAD" }).then((answer) => answer.status, () => 0);
+      if (status === 401) say(false, "not live: sign in again");
+      else setTimeout(open, 3000);
     };
+    open();
   }
 
   // As the server does.

@@ -3,7 +3,6 @@
 use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::{Markup, html};
 use symphony::db::{ApprovalQuery, Auditor, FoundElsewhere, WorkersQuery};
-use symphony::domain::OutboxId;
 use uuid::Uuid;
 
 use super::page::{badge, in_address, nothing, plain};
@@ -148,19 +147,15 @@ impl From<FoundElsewhere> for Found {
 /// By what has none, so all of it is read: the key that a rail knows a payment by, which is derived; references of rails and
 /// buses, idempotency keys and traces, because an index of them would cost every item something.
 async fn look_everywhere(visit: &Visit, sought: &str) -> Result<Vec<Found>, Refused> {
-    let reader = visit.caller.database.auditor();
-    let mut found: Vec<Found> =
-        reader.find_everywhere(sought).await?.into_iter().map(Found::from).collect();
-    if let Ok(key) = sought.parse::<Uuid>() {
-        let items: Vec<OutboxId> = visit.caller.find_by_rail_key(key).await?;
-        found.extend(items.into_iter().map(|item| Found {
-            kind: "payment",
-            address: format!("/console/payments/{item}"),
-            name: item.to_string(),
-            state: None,
-            more: "the rail knows it by that key".to_owned(),
-        }));
-    }
+    let (named, known_to_rail) = visit.caller.find_everywhere(sought.to_owned()).await?;
+    let mut found: Vec<Found> = named.into_iter().map(Found::from).collect();
+    found.extend(known_to_rail.into_iter().map(|item| Found {
+        kind: "payment",
+        address: format!("/console/payments/{item}"),
+        name: item.to_string(),
+        state: None,
+        more: "the rail knows it by that key".to_owned(),
+    }));
     Ok(found)
 }
 

@@ -13,7 +13,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::api::random_digits;
 use crate::bounds::{
-    SESSION_IDLE_MAX, SESSION_LASTS, SESSIONS_MAX, SIGN_IN_LINK_LASTS, SIGN_IN_LINKS_MAX,
+    SESSION_IDLE_MAX, SESSION_LASTS, SESSIONS_MAX, SESSIONS_OF_A_TOKEN_MAX, SIGN_IN_LINK_LASTS,
+    SIGN_IN_LINKS_MAX,
 };
 
 /// A session: the token behind it, and what a form of it must carry.
@@ -58,7 +59,8 @@ impl Session {
         goes_on
     }
 
-    fn end(&self) {
+    /// Nobody sees anything with it any more.
+    pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
 
@@ -91,6 +93,18 @@ impl Held {
     fn remove(&mut self, key: &[u8; 32]) {
         if let Some(session) = self.sessions.remove(key) {
             session.end();
+        }
+    }
+
+    /// For one more of these; the one least used goes.
+    fn make_room(&mut self, most: usize, of: impl Fn(&Session) -> bool) {
+        let held = || self.sessions.iter().filter(|(_, session)| of(session));
+        if held().count() < most {
+            return;
+        }
+        let stalest = held().min_by_key(|(_, session)| session.last_seen());
+        if let Some(stalest) = stalest.map(|(key, _)| *key) {
+            self.remove(&stalest);
         }
     }
 }
@@ -134,8 +148,8 @@ impl Sessions {
         (link.since.elapsed() < SIGN_IN_LINK_LASTS).then_some(link.secret)
     }
 
-    /// Begin a session; the cookie's header.
-    pub(super) fn begin(&self, secret: String) -> io::Result<String> {
+    /// Begin a session in the place of the one that the browser presents; the cookie's header.
+    pub(super) fn begin(&self, secret: String, headers: &HeaderMap) -> io::Result<String> {
         let (id, form_token) = (random_digits()?, random_digits()?);
         let now = Instant::now();
         let session = Session {
@@ -147,13 +161,13 @@ impl Sessions {
             notice: Mutex::new(None),
         };
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.sessions.retain(|_, session| !session.is_over(now));
-        if held.sessions.len() >= SESSIONS_MAX {
-            let oldest = held.sessions.iter().min_by_key(|(_, session)| session.last_seen());
-            if let Some(oldest) = oldest.map(|(key, _)| *key) {
-                held.remove(&oldest);
-            }
+        if let Some(before) = self.presented(headers) {
+            held.remove(&hash(before));
         }
+        held.sessions.retain(|_, session| !session.is_over(now));
+        // Of the same token first: one token's sign-ins must not sign others out.
+        held.make_room(SESSIONS_OF_A_TOKEN_MAX, |held| held.secret == session.secret);
+        held.make_room(SESSIONS_MAX, |_| true);
         held.sessions.insert(hash(&id), Arc::new(session));
         Ok(self.cookie(&id, SESSION_LASTS.as_secs()))
     }
@@ -243,7 +257,7 @@ mod tests {
     #[test]
     fn a_session_ends_by_age_by_rest_and_by_sign_out() -> io::Result<()> {
         let sessions = Sessions::new(9464, false);
-        let begin = || sessions.begin("symphony_x".to_owned());
+        let begin = || sessions.begin("symphony_x".to_owned(), &HeaderMap::new());
         let headers = cookies(&begin()?);
         assert!(sessions.of(&headers).is_some());
         rewind(&sessions, SESSION_LASTS, Duration::ZERO);
@@ -263,11 +277,12 @@ mod tests {
     fn there_are_never_more_sessions_than_the_bound_and_the_one_least_used_goes() -> io::Result<()>
     {
         let sessions = Sessions::new(9464, false);
-        let first = cookies(&sessions.begin("a".to_owned())?);
+        let begin = |token: String| sessions.begin(token, &HeaderMap::new());
+        let first = cookies(&begin("a".to_owned())?);
         rewind(&sessions, Duration::from_secs(9), Duration::from_secs(9));
         let mut last = HeaderMap::new();
-        for _ in 0..SESSIONS_MAX {
-            last = cookies(&sessions.begin("b".to_owned())?);
+        for number in 0..SESSIONS_MAX {
+            last = cookies(&begin(number.to_string())?);
         }
         assert!(sessions.of(&first).is_none());
         assert!(sessions.of(&last).is_some());
@@ -275,14 +290,41 @@ mod tests {
     }
 
     #[test]
+    fn one_token_signs_out_only_itself_however_often_it_signs_in() -> io::Result<()> {
+        let sessions = Sessions::new(9464, false);
+        let begin = |token: &str| sessions.begin(token.to_owned(), &HeaderMap::new());
+        let other = cookies(&begin("b")?);
+        let first = cookies(&begin("a")?);
+        rewind(&sessions, Duration::from_secs(9), Duration::from_secs(9));
+        let mut last = HeaderMap::new();
+        for _ in 0..SESSIONS_OF_A_TOKEN_MAX {
+            last = cookies(&begin("a")?);
+        }
+        assert!(sessions.of(&first).is_none(), "its own oldest went");
+        assert!(sessions.of(&last).is_some() && sessions.of(&other).is_some());
+        Ok(())
+    }
+
+    #[test]
+    fn whoever_signs_in_again_leaves_no_session_behind() -> io::Result<()> {
+        let sessions = Sessions::new(9464, false);
+        let before = cookies(&sessions.begin("a".to_owned(), &HeaderMap::new())?);
+        let after = cookies(&sessions.begin("b".to_owned(), &before)?);
+        assert!(sessions.of(&before).is_none());
+        assert!(sessions.of(&after).is_some());
+        Ok(())
+    }
+
+    #[test]
     fn a_cookie_is_secure_with_tls_and_two_of_its_name_are_none() -> io::Result<()> {
-        let plain = Sessions::new(9464, false).begin("a".to_owned())?;
+        let none = HeaderMap::new();
+        let plain = Sessions::new(9464, false).begin("a".to_owned(), &none)?;
         assert!(
             plain.contains("HttpOnly; SameSite=Strict") && !plain.contains("Secure"),
             "{plain}"
         );
         let sessions = Sessions::new(443, true);
-        let secure = sessions.begin("a".to_owned())?;
+        let secure = sessions.begin("a".to_owned(), &none)?;
         assert!(secure.starts_with("__Host-") && secure.ends_with("; Secure"), "{secure}");
         let mut headers = cookies(&secure);
         let again = headers.get(header::COOKIE).cloned();

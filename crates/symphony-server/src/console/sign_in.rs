@@ -4,29 +4,35 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
 
 use super::Console;
 use super::page;
 use super::visit::{Asked, Fields, is_ours, read_fields, require_same_origin};
-use crate::api::{Problem, is_token};
+use crate::api::{Problem, Scope, is_token};
+use crate::http_server::Peer;
 
 pub(super) async fn form(
     State(console): State<Arc<Console>>,
-    headers: HeaderMap,
     asked: Asked,
+    request: Request,
 ) -> Response {
+    let headers = request.headers();
     let to = asked.get("to").filter(|to| is_ours(to)).unwrap_or("/console");
     let Some(code) = asked.get("code") else {
-        if console.sessions.of(&headers).is_some() {
+        if console.sessions.of(headers).is_some() {
             return Redirect::to(to).into_response();
         }
         return show(StatusCode::OK, to, None);
     };
+    // Whoever only looks whether the address is there, such as a chat that shows links, does not use it up.
+    if request.method() == Method::HEAD {
+        return show(StatusCode::OK, to, None);
+    }
     if let Some(secret) = console.sessions.use_link(code) {
-        return enter(&console, secret, to).await;
+        return enter(&console, secret, request.headers(), request.extensions(), to).await;
     }
     let told = "This address was used already, or is too old. Sign in with a token.";
     show(StatusCode::UNAUTHORIZED, to, Some(told))
@@ -48,18 +54,25 @@ pub(super) async fn sign_in(State(console): State<Arc<Console>>, request: Reques
         let told = "That is no token: it begins with symphony_ and has 64 digits after it.";
         return show(StatusCode::UNAUTHORIZED, to, Some(told));
     }
-    enter(&console, secret.to_owned(), to).await
+    enter(&console, secret.to_owned(), &parts.headers, &parts.extensions, to).await
 }
 
-/// Begin a session, if the token is good.
-async fn enter(console: &Console, secret: String, to: &str) -> Response {
-    match console.door.caller(&secret).await {
+/// Begin a session, if the token is good and may look.
+async fn enter(
+    console: &Console,
+    secret: String,
+    headers: &HeaderMap,
+    extensions: &Extensions,
+    to: &str,
+) -> Response {
+    let caller = console.door.caller(&secret, Peer::of(extensions)).await;
+    match caller.and_then(|caller| caller.needs(Scope::Read)) {
         Err(problem) if problem.status() == StatusCode::UNAUTHORIZED => {
             let told = "This token is unknown, has expired or was revoked.";
             show(StatusCode::UNAUTHORIZED, to, Some(told))
         }
         Err(problem) => page::refusal(&problem, None),
-        Ok(_) => match console.sessions.begin(secret) {
+        Ok(()) => match console.sessions.begin(secret, headers) {
             Err(_) => page::refusal(&no_random_bits(), None),
             Ok(cookie) => with_cookie(page::html(StatusCode::OK, &onwards(to)), &cookie),
         },

@@ -11,12 +11,11 @@ use axum::response::{IntoResponse, Redirect, Response};
 use maud::Markup;
 use serde::de::DeserializeOwned;
 
-use super::Console;
-use super::page;
 use super::sessions::Session;
+use super::{Console, live, page};
 use crate::api::{Caller, Problem, Scope};
 use crate::bounds::ACT_BYTES_MAX;
-use crate::http_server::read_body;
+use crate::http_server::{Peer, read_body};
 
 /// One request of somebody who is signed in.
 #[derive(Debug, Clone)]
@@ -92,11 +91,16 @@ pub(super) async fn require_session(
         }
         return sign_in_first(&path, None);
     };
-    let caller = match console.door.caller(&session.secret).await {
+    let peer = Peer::of(request.extensions());
+    if is_stream {
+        // It asks by itself, again and again: while the database is away it says so.
+        return live::stream(console, session, peer).await;
+    }
+    let caller = match console.door.caller(&session.secret, peer).await {
         Ok(caller) => caller,
         Err(problem) if problem.status() == StatusCode::UNAUTHORIZED => {
             let cleared = console.sessions.end(request.headers());
-            if changes || is_stream {
+            if changes {
                 return page::refusal(&problem, None);
             }
             return sign_in_first(&path, Some(&cleared));

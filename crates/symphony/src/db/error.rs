@@ -262,6 +262,11 @@ impl DbError {
         matches!(self, Self::Refused { sqlstate, .. } if sqlstate == "57014")
     }
 
+    /// 22003, 22008: a number or a date that PostgreSQL cannot store. Whoever gave it must give another.
+    pub fn is_out_of_range(&self) -> bool {
+        matches!(self, Self::Refused { sqlstate, .. } if sqlstate == "22003" || sqlstate == "22008")
+    }
+
     /// The installation is not as this worker needs it: a grant is missing, the schema is another version's, or was
     /// just changed under a prepared statement (0A000). Repeating helps once somebody has mended it.
     pub fn needs_operator(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Several hosts of one database: which of them takes writes, found again when that changes.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
@@ -79,17 +79,18 @@ async fn writable_timeline(connection: &mut PgConnection) -> Result<Option<i32>,
     sqlx::raw_sql(ask).fetch_one(connection).await?.try_get(0)
 }
 
-/// Lead a pool's new connections to whichever host takes writes, as long as somebody uses the pool.
+/// Lead the pools' new connections to whichever host takes writes, as long as somebody uses them.
 pub(super) fn follow(
-    pool: PgPool,
+    pools: Arc<Mutex<Vec<PgPool>>>,
     link: Link,
     hosts: Vec<PgConnectOptions>,
     signals: &Arc<ServerSignals>,
 ) {
     let signals = Arc::downgrade(signals);
     tokio::spawn(async move {
+        let led = || pools.lock().unwrap_or_else(PoisonError::into_inner).clone();
         while still_used(&signals) {
-            let present = (*pool.connect_options()).clone();
+            let Some(present) = led().first().map(PgPool::connect_options) else { return };
             stay(&present, &hosts, &signals).await;
             let found = loop {
                 match find_writable(&hosts).await {
@@ -99,14 +100,15 @@ pub(super) fn follow(
                 }
             };
             let Some(signals) = signals.upgrade() else { return };
-            let before = pool.connect_options();
-            if (before.get_host(), before.get_port()) != (found.get_host(), found.get_port()) {
+            if (present.get_host(), present.get_port()) != (found.get_host(), found.get_port()) {
                 tracing::warn!(
                     address = format!("{}:{}", found.get_host(), found.get_port()),
                     "another host takes writes: it is followed"
                 );
             }
-            pool.set_connect_options(link.like(found));
+            for pool in led() {
+                pool.set_connect_options(link.like(found.clone()));
+            }
             signals.server_moved();
         }
     });

@@ -308,6 +308,18 @@ pub async fn owner_access(connection: &mut PgConnection) -> Result<Vec<OwnerAcce
     Ok(sqlx::query_as(sql).fetch_all(connection).await?)
 }
 
+/// Logins that may make tokens for anybody and act themselves: alone they could be both persons of an approval. Superusers
+/// are not listed.
+pub async fn token_makers_who_act(connection: &mut PgConnection) -> Result<Vec<String>, DbError> {
+    // From 16 on a membership may go without the right to SET ROLE.
+    let sql = "SELECT l.rolname::text FROM pg_roles l \
+                CROSS JOIN (SELECT CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END AS way) w \
+                WHERE l.rolcanlogin AND NOT l.rolsuper AND pg_has_role(l.oid, 'symphony_auth', w.way) \
+                  AND (pg_has_role(l.oid, 'symphony_operator', w.way) OR pg_has_role(l.oid, 'symphony_approver', w.way)) \
+                ORDER BY 1 LIMIT 20";
+    Ok(sqlx::query_scalar(sql).fetch_all(connection).await?)
+}
+
 /// What makes the queue slow: dead rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, sqlx::FromRow)]
 pub struct Bloat {

@@ -216,6 +216,8 @@ pub struct Database {
     lent: Arc<AtomicBool>,
     /// The hosts of which one takes writes; empty where only one was named.
     hosts: Arc<[PgConnectOptions]>,
+    /// The pools that are led to it.
+    pools: Arc<Mutex<Vec<PgPool>>>,
 }
 
 impl Database {
@@ -250,7 +252,7 @@ impl Database {
         let database = Self::connect_through(pooler, first, connections_max, roles).await?;
         let options = (*database.pool.connect_options()).clone();
         let link = Link { options, pooled: database.sessions_are_lent() };
-        hosts::follow(database.pool.clone(), link, hosts.clone(), &database.signals);
+        hosts::follow(database.pools.clone(), link, hosts.clone(), &database.signals);
         Ok(Self { hosts: hosts.into(), ..database })
     }
 
@@ -304,6 +306,7 @@ impl Database {
             .connect_with(link.options)
             .await?;
         Ok(Self {
+            pools: Arc::new(Mutex::new(vec![pool.clone()])),
             pool,
             roles,
             schema: Schema::default(),
@@ -324,6 +327,18 @@ impl Database {
     #[must_use]
     pub fn in_schema(self, schema: Schema) -> Self {
         Self { schema, ..self }
+    }
+
+    /// The same over a pool of its own, which connects when it is first used: whoever waits there for a connection takes
+    /// none from here.
+    #[must_use]
+    pub fn with_own_pool(&self, connections_max: u32) -> Self {
+        let options = self.pool.options().clone().max_connections(connections_max);
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let pool = options.connect_lazy_with((*self.pool.connect_options()).clone());
+        pools.push(pool.clone());
+        drop(pools);
+        Self { pool, ..self.clone() }
     }
 
     /// The schema of the installation.

@@ -4,6 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 #[cfg(feature = "worker")]
 use std::sync::PoisonError;
+use std::time::Duration;
+
+use sqlx::{AssertSqlSafe, SqlSafeStr as _, SqlStr};
 
 use super::{Database, DbError, RoleTransaction};
 
@@ -54,6 +57,8 @@ pub(super) struct ActingToken {
     pub(super) secret: Arc<str>,
     /// The roles of its scopes.
     pub(super) roles: Arc<[&'static str]>,
+    /// How long one statement for it may take.
+    pub(super) statement_time_max: Duration,
 }
 
 impl fmt::Debug for ActingToken {
@@ -134,6 +139,14 @@ impl Database {
             (RoleSource::Login, Role::Worker) if !self.sessions_are_lent() => BEGIN_AS_WORKER,
             (RoleSource::Login, _) => "BEGIN",
             (RoleSource::EachTransaction, role) => begin_as(self.held_role(role).await?),
+        };
+        let statements = match &self.token {
+            None => SqlStr::from_static(statements),
+            Some(token) => {
+                let milliseconds = token.statement_time_max.as_millis();
+                AssertSqlSafe(format!("{statements}; SET LOCAL statement_timeout = {milliseconds}"))
+                    .into_sql_str()
+            }
         };
         // One round trip for all of it.
         let mut transaction =

@@ -1,5 +1,7 @@
 //! What an id names that is no item's own: a number of a request or of a contradiction, a worker, a bank's reference, a trace.
 
+use std::time::{Duration, Instant};
+
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -34,9 +36,15 @@ impl Auditor {
     }
 
     /// Items by what has no index: a rail's or a bus's reference, an idempotency key, the trace that wrote them. This reads
-    /// everything. Events' traces stand in the event itself: only whoever sees payloads finds them.
-    pub async fn find_everywhere(&self, text: &str) -> Result<Vec<FoundElsewhere>, DbError> {
+    /// everything, for so long at most. Events' traces stand in the event itself: only whoever sees payloads finds them.
+    pub async fn find_everywhere(
+        &self,
+        text: &str,
+        time_max: Duration,
+    ) -> Result<Vec<FoundElsewhere>, DbError> {
+        let until = Instant::now() + time_max;
         let (mut transaction, sight) = self.database.begin_reading().await?;
+        transaction.give_up_statements_after(time_max).await?;
         let is_trace = text.len() == 32 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
         let trace = is_trace.then(|| format!("00-{}-%", text.to_lowercase()));
         let found = "SELECT * FROM ( \
@@ -63,6 +71,9 @@ impl Auditor {
             .fetch_all(transaction.session())
             .await?;
         if let (Some(trace), Sight::Whole) = (trace, sight) {
+            // Not 0, which would mean no limit.
+            let left = until.saturating_duration_since(Instant::now());
+            transaction.give_up_statements_after(left.max(Duration::from_millis(1))).await?;
             let events: Vec<FoundElsewhere> = sqlx::query_as(
                 "SELECT 'events' AS lane, l.event_id AS item_id, 'its trace' AS named_by FROM symphony.event_outbox_log l \
                   WHERE l.event->'envelope'->>'traceparent' LIKE $1 ORDER BY l.event_id LIMIT $2",

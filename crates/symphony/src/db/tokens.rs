@@ -1,5 +1,7 @@
 //! Access tokens of the HTTP API: making, listing and revoking them, and asking whose one is.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use uuid::Uuid;
@@ -153,11 +155,13 @@ impl Database {
             .await?)
     }
 
-    /// The same database for whoever has this token: each of its scopes is one role, and there are no others.
+    /// The same database for whoever has this token: each of its scopes is one role, and there are no others. The server
+    /// gives up any statement of theirs that takes longer.
     #[must_use]
-    pub fn for_token(&self, secret: &str, scopes: &[String]) -> Self {
+    pub fn for_token(&self, secret: &str, scopes: &[String], statement_time_max: Duration) -> Self {
         let roles = scopes.iter().filter_map(|scope| role_of(scope)).collect();
-        Self { token: Some(ActingToken { secret: secret.into(), roles }), ..self.clone() }
+        let token = ActingToken { secret: secret.into(), roles, statement_time_max };
+        Self { token: Some(token), ..self.clone() }
     }
 }
 

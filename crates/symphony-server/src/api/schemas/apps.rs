@@ -28,6 +28,22 @@ pub(crate) struct App {
     created_at: DateTime<Utc>,
 }
 
+/// What a push has made of an app.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AppVersion {
+    /// Its number, from 1.
+    version: i32,
+    /// The oldest version kept that is the same.
+    same_as: i32,
+    /// Who pushed it.
+    pushed_by: String,
+    /// As whom its scripts run.
+    principal: Option<Uuid>,
+    /// When.
+    pushed_at: DateTime<Utc>,
+}
+
 /// An execution: ended, or still pending.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

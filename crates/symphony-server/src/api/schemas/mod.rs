@@ -10,7 +10,7 @@ mod apps;
 mod items;
 mod operate;
 
-pub(super) use apps::{App, Execution, PushAnswer, TreeAnswer};
+pub(super) use apps::{App, AppVersion, Execution, PushAnswer, TreeAnswer};
 pub(super) use items::{EnqueuedEvent, EnqueuedPayment, EventLife, PaymentLife};
 pub(super) use operate::{
     ActArguments, ApprovalAnswer, ApprovalRequest, AuditLine, Destination, Incident, Lane, Lease,

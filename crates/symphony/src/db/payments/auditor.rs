@@ -206,6 +206,27 @@ impl Auditor {
         }
     }
 
+    /// What `skip_outbox_head` would act on in this FIFO lane: the FAILED item that blocks it, else its head.
+    pub async fn lane_head(
+        &self,
+        participant_id: &str,
+        rail_type: &str,
+    ) -> Result<Option<OutboxId>, DbError> {
+        let mut transaction = self.database.begin(Role::Auditor).await?;
+        let sql = "SELECT x.outbox_id FROM ( \
+             (SELECT b.outbox_id, b.lane_position FROM symphony.payment_outbox_blocked_lanes b \
+               WHERE b.participant_id = $1 AND b.rail_type = $2 ORDER BY b.lane_position LIMIT 1) \
+             UNION ALL \
+             (SELECT h.outbox_id, h.lane_position FROM symphony.payment_outbox_pending h \
+               WHERE h.participant_id = $1 AND h.rail_type = $2 AND h.lane_position > 0 ORDER BY h.lane_position LIMIT 1)) x \
+             ORDER BY x.lane_position LIMIT 1";
+        Ok(sqlx::query_scalar(sql)
+            .bind(participant_id)
+            .bind(rail_type)
+            .fetch_optional(transaction.session())
+            .await?)
+    }
+
     /// The items that a rail knows by this key. It is derived and has no index: all payments are looked at, for at most so long.
     pub async fn find_by_rail_key(
         &self,
