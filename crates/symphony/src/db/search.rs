@@ -3,7 +3,7 @@
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::roles::Sight;
+use super::roles::ReadAccess;
 use super::{Auditor, DbError, Role};
 
 /// An item that something else than its own id names.
@@ -36,7 +36,7 @@ impl Auditor {
     /// Items by what has no index: a rail's or a bus's reference, an idempotency key, the trace that wrote them. This reads
     /// everything. Events' traces stand in the event itself: only whoever sees payloads finds them.
     pub async fn find_everywhere(&self, text: &str) -> Result<Vec<FoundElsewhere>, DbError> {
-        let (mut transaction, sight) = self.database.begin_reading().await?;
+        let (mut transaction, access) = self.database.begin_reading().await?;
         let is_trace = text.len() == 32 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
         let trace = is_trace.then(|| format!("00-{}-%", text.to_lowercase()));
         let found = "SELECT * FROM ( \
@@ -62,7 +62,7 @@ impl Auditor {
             .bind(FOUND_MAX)
             .fetch_all(transaction.session())
             .await?;
-        if let (Some(trace), Sight::Whole) = (trace, sight) {
+        if let (Some(trace), ReadAccess::Whole) = (trace, access) {
             let events: Vec<FoundElsewhere> = sqlx::query_as(
                 "SELECT 'events' AS lane, l.event_id AS item_id, 'its trace' AS named_by FROM symphony.event_outbox_log l \
                   WHERE l.event->'envelope'->>'traceparent' LIKE $1 ORDER BY l.event_id LIMIT $2",
