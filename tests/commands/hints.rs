@@ -7,11 +7,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use sqlx::ConnectOptions as _;
 use symphony::domain::{Outcome, Switch};
 use symphony_server::cli::Cli;
 
-use crate::support::shell::dana;
-use crate::support::{TestDb, act, payment, unique};
+use crate::support::folder::Folder;
+use crate::support::shell::{dana, symphony};
+use crate::support::{TestDb, act, bare_database, payment, run, unique};
 
 /// What an identifier of the kind may be written as, where a message has `{id}` or `ID`.
 const SAMPLES: [&str; 6] = [
@@ -170,6 +172,9 @@ fn every_command_that_a_message_names_is_one_that_the_command_line_has() {
             let mut named: Vec<String> = Vec::new();
             if call.trim_end().ends_with("symphony(") {
                 named.push(text.clone());
+            } else if call.trim_end().ends_with(".command(") {
+                // Of the library, which knows the schema and no more.
+                named.push(text.clone());
             } else if call.trim_end().ends_with("symphony_of(") {
                 // Its options are a literal of their own.
                 let name = if text == "resume {kind}" { "rail" } else { "NAME" };
@@ -201,6 +206,124 @@ fn every_command_that_a_message_names_is_one_that_the_command_line_has() {
     }
     assert!(seen > 100, "only {seen} were found: is this test still reading the messages?");
     assert!(wrong.is_empty(), "the command line refuses these:\n{}", wrong.join("\n"));
+}
+
+/// Commands that lead to no database, or to one of their own.
+const ANYWHERE: [&str; 9] =
+    ["config", "up", "demo", "guard", "bench", "sandbox", "database", "bus setup", "completions"];
+
+/// The commands of a text that were written without the options that lead to the same place.
+fn without_options(commands: &BTreeSet<&str>, text: &str) -> Vec<String> {
+    let tails = text.match_indices("symphony ").map(|(at, _)| &text[at..]);
+    tails
+        .filter(|tail| {
+            let words = &tail["symphony ".len()..];
+            let first = words.split(|c: char| !c.is_ascii_lowercase()).next().unwrap_or_default();
+            commands.contains(first)
+                && !ANYWHERE.iter().any(|anywhere| words.starts_with(anywhere))
+                && !PROSE.iter().any(|prose| tail.starts_with(prose))
+        })
+        .map(|tail| tail.lines().next().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn no_message_of_the_program_spells_a_command_without_the_options_that_lead_to_the_same_place() {
+    let definition = Cli::definition();
+    let commands: BTreeSet<&str> =
+        definition.get_subcommands().map(clap::Command::get_name).collect();
+    let (mut paths, mut wrong) = (Vec::new(), Vec::new());
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
+    sources(Path::new(source), &mut paths);
+    // Help names commands and not places, a page has no options, and `status` puts them in where it prints.
+    let elsewhere = ["cli", "api", "console", "suggested_command.rs", "status.rs"];
+    for path in paths {
+        let below = path.strip_prefix(source).unwrap();
+        if below.iter().any(|part| elsewhere.iter().any(|name| part == *name))
+            || below == Path::new("cli.rs")
+        {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let text = text.split("#[cfg(test)]\n").next().unwrap();
+        for (_, literal) in literals(text) {
+            for command in without_options(&commands, &literal) {
+                wrong.push(format!("{}: {command}", below.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "write these by suggested_command::symphony:\n{}", wrong.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_command_that_is_printed_leads_to_the_schema_that_was_named() {
+    let definition = Cli::definition();
+    let commands: BTreeSet<&str> =
+        definition.get_subcommands().map(clap::Command::get_name).collect();
+    let options = bare_database().await;
+    let url = options.to_url_lossy().to_string();
+    let folder = Folder::new();
+    let config = folder.write(
+        "symphony.toml",
+        "[rails.blind]\nkind = \"http\"\nurl = \"https://bank.example/pay\"\ndestination = \"iban\"\n",
+    );
+    let config = format!("--config {}", config.display());
+    let seen = std::cell::Cell::new(0);
+    let ask = async |line: &str, expected: &str| {
+        let line = format!("--schema billing {line}");
+        let told = symphony(&url, &[("USER", "dana")], &line, &[], "").await;
+        let all = told.output + &told.error;
+        assert_eq!(without_options(&commands, &all), Vec::<String>::new(), "{line}: {all}");
+        let printed = all.matches("symphony --").count();
+        assert_eq!(printed, all.matches("--schema billing").count(), "{line}: {all}");
+        let here = format!("symphony --schema billing {expected}");
+        let with_file = format!("symphony {config} --schema billing {expected}");
+        assert!(
+            expected.is_empty() || all.contains(&here) || all.contains(&with_file),
+            "{expected}: {line}: {all}"
+        );
+        seen.set(seen.get() + printed);
+    };
+    let mut admin = options.connect().await.unwrap();
+    for line in ["status", "doctor", "migrate --check", "dlq list", "token list"] {
+        ask(line, "migrate").await;
+    }
+    ask("migrate", "").await;
+    ask("dlq list", "").await;
+    ask("token list", "token create").await;
+    ask("app list", "app push DIR").await;
+    ask("rail show spea", "rail").await;
+    ask(&format!("run --api off {config}"), "rail blind --marks-sending true").await;
+    ask(&format!("doctor {config}"), "rail blind --marks-sending true").await;
+    let payload = r#"{"amount":{"value":"10.00","currency":"EUR"}}"#;
+    ask(
+        &format!("enqueue payment --instruction i --participant p --key k --rail sepa --payload {payload}"),
+        "",
+    )
+    .await;
+    ask("park i --reason r --yes", "").await;
+    ask("dlq list", "release").await;
+    ask("show i", "release").await;
+    ask("token create --name x --person x --scope ingest", "").await;
+    ask("token list", "token revoke").await;
+    for (tampered, expected) in [
+        ("UPDATE billing.symphony_schema SET code_hash = 'another'", "migrate"),
+        (
+            "UPDATE billing.symphony_schema SET tables_hash = 'another'; \
+             ALTER TABLE billing.payment_outbox_rails ADD COLUMN older INT",
+            "migrate --fresh --yes",
+        ),
+    ] {
+        run(&mut admin, tampered).await.unwrap();
+        for line in ["status", "doctor", "migrate --check"] {
+            ask(line, expected).await;
+        }
+    }
+    ask("migrate", "migrate --fresh --yes").await;
+    ask("migrate --fresh --yes", "").await;
+    run(&mut admin, "CREATE TYPE public.outbox_status AS ENUM ('PENDING', 'SENT')").await.unwrap();
+    ask("migrate", "migrate --replace-legacy --yes").await;
+    assert!(seen.get() > 20, "{} commands were printed: is this test still looking?", seen.get());
 }
 
 /// A folder with a `symphony` that says what it was called with, and in which nothing else must appear.

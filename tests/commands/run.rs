@@ -167,8 +167,8 @@ async fn settings_that_contradict_or_lack_something_are_refused_in_one_line_befo
         (rail.replace("iban", "mars"), vec!["run"], "destination"),
         (
             rail.replace("key_lifetime_seconds = 86400\n", ""),
-            vec!["run"],
-            "symphony rail sepa --marks-sending true",
+            vec!["run", "--api", "off"],
+            " rail sepa --marks-sending true --reason WHY --yes",
         ),
         (format!("{rail}[wrker]\n"), vec!["config", "--check"], "wrker"),
     ] {

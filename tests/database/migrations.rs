@@ -130,7 +130,7 @@ async fn roles_may_be_created_at_the_same_moment_from_other_databases_of_the_clu
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// As on Aurora and RDS: CREATEROLE and ownership of the database, no superuser.
+/// CREATEROLE and CREATE on the database, and no superuser: less than the first login of Aurora and RDS has.
 #[tokio::test]
 async fn a_login_without_superuser_can_migrate_and_keeps_nothing_of_the_owners_rights() {
     let (login, name) = (unique("rds_admin"), unique("rds"));
@@ -138,7 +138,8 @@ async fn a_login_without_superuser_can_migrate_and_keeps_nothing_of_the_owners_r
     sql(server, &format!("CREATE ROLE {login} LOGIN CREATEROLE PASSWORD 'x'")).await;
     // Roles made by another login: on 16 and later it needs the right to grant the owner's role.
     sql(server, &format!("GRANT symphony_control TO {login} WITH ADMIN OPTION")).await;
-    sql(server, &format!("CREATE DATABASE {name} OWNER {login}")).await;
+    sql(server, &format!("CREATE DATABASE {name}")).await;
+    sql(server, &format!("GRANT CREATE ON DATABASE {name} TO {login}")).await;
     let options = server.clone().database(&name).username(&login).password("x");
     assert_eq!(migrated(&options).await, State::NotInstalled);
     assert_eq!(migrated(&options).await, State::UpToDate);

@@ -8,7 +8,7 @@ use symphony::db::Lease;
 use symphony::domain::{LeaseToken, OutboxId, Outcome};
 use symphony::engine::{self, Clock, Engine, LaneMetrics, Points, Start};
 use symphony::lanes::payments::rail::{
-    Answer, Clearance, Inquiry, InquiryTerms, Payment, Rail, Terms,
+    Answer, Inquiry, InquiryTerms, Payment, Rail, SendCheck, Terms,
 };
 use symphony::lanes::payments::{PaymentLane, RailSetup};
 use symphony::money::Defect;
@@ -65,10 +65,10 @@ impl Rail for SlowToConnect {
         accepted()
     }
 
-    async fn dispatch_when(&self, payment: &Payment, clearance: &dyn Clearance) -> Answer {
+    async fn dispatch_when(&self, payment: &Payment, check: &dyn SendCheck) -> Answer {
         self.connecting.notify_one();
         self.connected.notified().await;
-        if clearance.may_send().await {
+        if check.may_send().await {
             self.dispatch(payment).await
         } else {
             Answer::accepted("must not be read")

@@ -259,7 +259,7 @@ async fn a_redrive_is_a_dry_run_that_says_when_the_bus_would_no_longer_swallow_i
     for expected in [
         "would redrive 1 event, under the same event id:\n",
         "FAILED → PENDING",
-        ", in 4 min",
+        "in 4 min",
         "until 300 s after its last attempt the broker would swallow the repeated id without a word",
         "Nothing was changed: repeat with --yes to do it.\n",
     ] {

@@ -317,7 +317,12 @@ async fn where_a_rail_said_yes_late_the_list_says_to_look_and_two_people_are_nee
 async fn a_rail_is_shown_and_configured_and_a_dry_run_meets_the_same_refusals() {
     let db = TestDb::new().await;
     assert!(dana(&db, "rail").await.output.contains("no rail has been configured"));
-    assert!(dana(&db, "rail ach").await.output.contains("it would have the defaults"));
+    let told = dana(&db, "rail ach").await;
+    assert!(
+        !told.ok && told.error.contains("there is no rail \"ach\"; there is none yet"),
+        "{}",
+        told.error
+    );
 
     let line = "rail ach --fifo true --on-failed continue --reason the␣bank␣wants␣order";
     let told = dana(&db, line).await;

@@ -72,14 +72,12 @@ async fn filters_choose_by_rail_participant_code_and_age_and_lanes_do_not_mix() 
         ("", vec![&failed, &parked]),
         ("--rail sepa", vec![&parked]),
         ("--participant acme", vec![&failed, &parked]),
-        ("--participant other", vec![]),
         ("--code AC04", vec![&failed, &parked]),
         ("--code RAIL_REFUSED --failed", vec![&failed]),
         ("--code NOPE", vec![]),
         ("--since 1h", vec![&failed, &parked]),
         ("--until 1h", vec![]),
         ("--lane triggers", vec![]),
-        ("--topic t", vec![]),
     ] {
         let list = dana(&db, &format!("dlq list --json {arguments}")).await.json();
         assert_eq!(ids(&list).iter().collect::<Vec<_>>(), expected, "{arguments}");
@@ -178,6 +176,12 @@ async fn many_are_redriven_at_once_and_what_the_rail_never_answered_is_left() {
         told.output,
         told.error
     );
+    // In eighty columns, too, each is named so that it can be looked at.
+    let url = db.options.to_url_lossy();
+    let desk = [("USER", "dana"), ("COLUMNS", "80")];
+    let told = symphony(url.as_str(), &desk, line, &[], "").await.output;
+    assert!(told.contains(&format!("    symphony show {unknown}\n")), "{told}");
+    assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
     assert_eq!(db.count("payment_outbox_instructions WHERE redrive_no = 1").await, 0);
     let done = dana(&db, &format!("{line} --yes --json")).await.json();
     assert_eq!((done["done"].as_i64(), done["left"].as_i64()), (Some(2), Some(1)));
@@ -311,6 +315,37 @@ async fn names_that_do_not_exist_are_refused_with_those_that_are_near() {
             );
             assert!(told.error.contains("P7007"), "{}", told.error);
         }
+    }
+    db.push("shop", &serde_json::json!({})).await;
+    db.database.worker().register_topics(&["main/orders"]).await.unwrap();
+    for (arguments, expected) in [
+        ("dlq list --rail spea", "there is no rail \"spea\"; did you mean sepa?"),
+        ("dlq list --participant amce --json", "there is no participant"),
+        ("dlq list --topic ordres", "a topic is named as bus/topic, such as main/orders"),
+        ("dlq list --app shpo", "there is no app \"shpo\"; did you mean shop?"),
+        ("redrive --rail spea --reason r", "did you mean sepa?"),
+        ("redrive --participant amce --reason r --yes", "did you mean acme?"),
+        ("redrive --app shpo --reason r", "did you mean shop?"),
+        ("resolve --rail spea --as failed --reason r", "did you mean sepa?"),
+        ("rail show spea", "did you mean sepa?"),
+        ("rail spea --json", "there is no rail"),
+    ] {
+        let told = dana(&db, arguments).await;
+        assert!(!told.ok && told.error.contains(expected), "{arguments}: {}", told.error);
+        assert!(told.error.contains("P7007") && told.output.is_empty(), "{arguments}");
+    }
+    for arguments in [
+        "dlq list --rail sepa",
+        "dlq list --participant acme",
+        "dlq list --topic orders",
+        "dlq list --topic main/orders",
+        "dlq list --app shop",
+        "redrive --rail sepa --reason r",
+        "redrive --app shop --reason r",
+        "rail show sepa",
+    ] {
+        let told = dana(&db, arguments).await;
+        assert!(told.ok, "{arguments}: {}", told.error);
     }
     assert_eq!(db.count("payment_outbox_rails WHERE paused").await, 0);
     assert_eq!(dana(&db, "pause list").await.output, "nothing is paused\n");

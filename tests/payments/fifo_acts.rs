@@ -185,8 +185,8 @@ async fn a_full_look_does_not_wait_for_an_open_producer_of_a_new_rail() {
     symphony::payments::enqueue(&mut open, &payment("i2", "q", "new")).await.unwrap();
     db.enqueue(&payment("i3", "p", "known")).await;
     db.enqueue(&payment("i4", "r", "new")).await;
-    let patience = std::time::Duration::from_secs(10);
-    let claimed = tokio::time::timeout(patience, db.claim("w", 10)).await.expect("no waiting");
+    let limit = std::time::Duration::from_secs(10);
+    let claimed = tokio::time::timeout(limit, db.claim("w", 10)).await.expect("no waiting");
     assert_eq!(claimed.len(), 2, "a rail without a row is unordered and running");
     run(&mut open, "COMMIT").await.unwrap();
     assert_eq!(db.claim("w", 10).await.len(), 1);

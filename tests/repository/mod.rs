@@ -4,4 +4,5 @@ mod documentation;
 mod house_rules;
 mod languages;
 mod outside;
+mod quickstart;
 mod scripts;

@@ -167,14 +167,14 @@ impl Reader {
     /// At least so many, if they come within a while; and what is there with them.
     pub fn read(&self, expected: usize) -> Vec<OwnedMessage> {
         let mut found = Vec::new();
-        let patience = std::time::Instant::now() + Duration::from_secs(20);
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
         loop {
             let enough = found.len() >= expected;
             let wait = Duration::from_millis(if enough { 200 } else { 1_000 });
             match self.0.poll(wait) {
                 Some(Ok(message)) => found.push(message.detach()),
                 Some(Err(error)) => println!("reading: {error}"),
-                None if enough || std::time::Instant::now() > patience => return found,
+                None if enough || std::time::Instant::now() > deadline => return found,
                 None => {}
             }
         }

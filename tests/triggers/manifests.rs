@@ -49,6 +49,16 @@ fn defects() -> Vec<(&'static str, Option<Value>, &'static str)> {
         ("/scripts/1/name", Some(json!("run")), "triggers[1].script must name one of the scripts"),
         ("/scripts/2", Some(script("run")), "script run is there twice"),
         ("/routes/1", Some(whole()["routes"][0].clone()), "route GET /orders/{id} is there twice"),
+        (
+            "/routes/1",
+            Some(json!({"method": "GET", "path": "/orders/{order}", "script": "run"})),
+            "routes[1].path: GET /orders/{order} overlaps GET /orders/{id}: both match the same requests, keep one",
+        ),
+        (
+            "/routes/1",
+            Some(json!({"method": "GET", "path": "/orders/{*rest}", "script": "run"})),
+            "routes[1].path: GET /orders/{*rest} overlaps GET /orders/{id}: both match",
+        ),
         ("/scripts/0/source", None, "scripts[0] must have either source or url"),
         ("/scripts/0/url", Some(json!("https://a")), "scripts[0] must have either source or url"),
         ("/scripts/0/source", Some(json!(["x"])), "scripts[0].source must be a string"),
@@ -168,6 +178,22 @@ async fn a_defect_of_a_manifest_is_named_by_its_field_and_changes_nothing() {
     }
     assert_eq!(db.one::<String>(EVERYTHING).await, before);
     assert_eq!(db.count("trigger_outbox_events").await, 1);
+}
+
+#[tokio::test]
+async fn routes_that_share_a_beginning_or_a_method_alone_are_no_overlap() {
+    let db = TestDb::new().await;
+    let route = |method: &str, path: &str| json!({"method": method, "path": path, "script": "run"});
+    let manifest = json!({
+        "scripts": [script("run")],
+        "routes": [
+            route("GET", "/orders/{id}"), route("GET", "/orders/new"), route("PUT", "/orders/{order}"),
+            route("GET", "/orders/{order}/lines"), route("GET", "/files/{*rest}"), route("GET", "/files/index"),
+            route("GET", "/files"), route("GET", "/filesystems/{id}"),
+        ],
+    });
+    assert_eq!(db.push("shop", &manifest).await, 1);
+    assert_eq!(db.count("routes").await, 8);
 }
 
 #[tokio::test]

@@ -11,9 +11,9 @@
 //! - [`sources`]: where consumers receive events from, and the conformance suite every source must pass.
 //! - [`webhook_schemes`]: who sent a webhook that came in.
 //!
-//! Features, on by default: `sns` (SNS and SQS), `nats` (JetStream), `scripts` (QuickJS) and `email` (SMTP); and not by
-//! default, because it builds a library in C: `kafka`. Without any of them there are rails, webhooks, scripts behind a
-//! URL and the address guard.
+//! Features, on by default: `sns` (SNS and SQS), `nats` (JetStream), `scripts` (QuickJS), `typescript` (scripts in
+//! TypeScript) and `email` (SMTP); and not by default, because it builds a library in C: `kafka`. Without any of them there
+//! are rails, webhooks, scripts behind a URL and the address guard.
 
 pub mod accept;
 pub mod address;

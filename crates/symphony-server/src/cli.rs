@@ -67,7 +67,7 @@ pub struct Global {
     #[arg(long, env = "DATABASE_URL", value_name = "URL", global = true, hide_env_values = true, help_heading = EVERYWHERE)]
     pub database_url: Option<String>,
     /// Use the private PostgreSQL
-    #[arg(long, env = "SYMPHONY_PRIVATE", global = true, hide_env_values = true, conflicts_with = "database_url", help_heading = EVERYWHERE)]
+    #[arg(long, env = "SYMPHONY_PRIVATE", global = true, hide_env_values = true, help_heading = EVERYWHERE)]
     pub private: bool,
     /// The configuration [default: symphony.toml]
     #[arg(long, global = true, value_name = "FILE", help_heading = EVERYWHERE)]
@@ -142,15 +142,15 @@ pub enum Command {
                       symphony status --watch. Reads what status reads, with the same grant."
     )]
     Top,
-    /// The life of one payment or one event, outcome by outcome
+    /// The life of one payment, one event or one execution, outcome by outcome
     #[command(
         after_help = "Examples:\n  symphony show inv-1\n  symphony show 5f0c6f3e-8d1b-4c63-9a0e-2f1d7c3b5a91 --json"
     )]
     Show {
-        /// A payment's outbox or instruction id, or an event id
+        /// A payment's outbox or instruction id, an event id, or an execution's id
         id: String,
     },
-    /// What waits for a person: parked and failed payments, failed events
+    /// What waits for a person: parked and failed payments, failed events and executions
     Dlq {
         /// What.
         #[command(subcommand)]
@@ -185,19 +185,19 @@ pub enum Command {
     /// Have the rail asked now what became of a payment
     #[command(after_help = dead_letters::INQUIRE_HELP)]
     Inquire(Inquire),
-    /// Try a FAILED payment again, or publish events again
+    /// Try FAILED payments again, publish events again, or run executions again
     #[command(after_help = events::REDRIVE_HELP)]
     Redrive(Redrive),
     /// Let a FIFO lane go on past its head, or a key past its FAILED event
     #[command(after_help = events::SKIP_HELP)]
     Skip(Skip),
-    /// Stop claiming from a lane, a rail or a participant
+    /// Stop claiming from a lane, a rail, a participant, a topic or an app
     Pause {
         /// What.
         #[command(subcommand)]
         what: PauseTarget,
     },
-    /// Claim again from a lane, a rail or a participant
+    /// Claim again from a lane, a rail, a participant, a topic or an app
     Resume {
         /// What.
         #[command(subcommand)]
@@ -229,7 +229,7 @@ pub enum Command {
     },
     /// Is everything as declared? Server, schema, privileges, owners, settings, bloat, and whether the data agrees
     Doctor {
-        /// Compare every row of every lane, however many there are; without it, up to two million
+        /// Compare every row of every lane, however many there are; without it, up to 1 GB
         #[arg(long)]
         deep: bool,
     },

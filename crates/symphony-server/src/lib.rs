@@ -17,6 +17,7 @@ pub mod cli;
 pub mod commands;
 pub mod config;
 mod console;
+mod edit_distance;
 pub mod http_server;
 pub mod kill_points;
 pub mod metrics;

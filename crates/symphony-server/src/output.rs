@@ -28,6 +28,7 @@ pub use table::{
 pub use terminal::{Tone, has_colours, state, toned, width};
 pub use text::{is_hidden, plain, plain_json};
 
+use crate::commands::suggested_command::completed;
 use crate::config::{ConfigDefect, Defects};
 use symphony_lab::LabError;
 use symphony_lab::private_postgres::PrivatePostgresError;
@@ -133,7 +134,7 @@ impl From<Defects> for Failure {
 
 impl From<DbError> for Failure {
     fn from(error: DbError) -> Self {
-        Self::new(error.to_string()).with_code(error.code())
+        Self::new(completed(&error.to_string())).with_code(error.code())
     }
 }
 
@@ -148,7 +149,7 @@ impl From<MigrateError> for Failure {
         match error {
             MigrateError::Db(error) => error.into(),
             other => {
-                let failure = Self::new(other.to_string());
+                let failure = Self::new(completed(&other.to_string()));
                 match other.code() {
                     Some(code) => failure.with_code(code),
                     None => failure,

@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 use crate::apps::Apps;
 use crate::apps::adapters::MailInbox;
 use crate::cli::LaneName;
+use crate::commands::suggested_command::symphony_of;
 use crate::config::{Config, EventPlan, TriggerPlan, build_rails};
 use crate::output::Failure;
 
@@ -449,13 +450,15 @@ pub async fn refuse_unmarked(database: &Database, rails: &[RailSetup]) -> Result
             (true, false) => {
                 return Err(Failure::new(format!(
                     "rail {name} can neither deduplicate nor be asked, so its sends must be marked: \
-                     symphony rail {name} --marks-sending true --reason '…' --yes"
+                     {}",
+                    symphony_of("rail", name, "--marks-sending true --reason WHY --yes")
                 )));
             }
             (false, true) => {
                 return Err(Failure::new(format!(
                     "rail {name} is set to mark its sends, but this worker would not: what it loses would count as \
-                     unsent; symphony rail {name} --marks-sending false --reason '…' --yes"
+                     unsent; {}",
+                    symphony_of("rail", name, "--marks-sending false --reason WHY --yes")
                 )));
             }
             _ => {}

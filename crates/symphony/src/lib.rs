@@ -17,6 +17,15 @@
 //! # }
 //! ```
 //!
+//! ```toml
+//! [dependencies]
+//! symphony = { version = "0.1", features = ["tls"] }    # TLS to the database, by rustls; without it: sockets, loopback
+//! sqlx = { version = "0.9", default-features = false, features = ["runtime-tokio", "postgres"] }
+//! tokio = { version = "1", features = ["macros", "rt-multi-thread"] }
+//! ```
+//!
+//! The transaction is one of sqlx 0.9: another version's is another type.
+//!
 //! Layout, in reading order:
 //! - [`payments`], [`events`], [`triggers`]: enqueue, inside your own transaction. All that a producer needs.
 //! - [`domain`]: the words — ids, payloads, states, outcomes. No I/O.

@@ -134,7 +134,8 @@ impl Witness {
                     worker_id = self.worker_id,
                     found,
                     event = "OTHER_SERVER",
-                    "nothing is dispatched on this server until a person accepts it: symphony restore check"
+                    "nothing is dispatched on this server until a person accepts it: {}",
+                    self.worker.command("restore check")
                 );
             }
             ServerState::Waiting { .. } if first => tracing::warn!(found, "the server is another"),

@@ -9,7 +9,7 @@
 CREATE OR REPLACE FUNCTION symphony.enqueue_trigger_outbox_batch(
     p_apps TEXT[], p_source_kinds TEXT[], p_trigger_ids UUID[], p_payloads JSONB[], p_origin_principals UUID[] DEFAULT NULL,
     p_reply_tos UUID[] DEFAULT NULL, p_waits_ms INT[] DEFAULT NULL, p_traceparents TEXT[] DEFAULT NULL
-) RETURNS TABLE (item_no INT, id UUID, app_id UUID, reply_deadline_at TIMESTAMPTZ, error_code TEXT, error_message TEXT)
+) RETURNS TABLE (item_no INT, id UUID, app_id UUID, reply_deadline_at TIMESTAMPTZ, state TEXT, error_code TEXT, error_message TEXT)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_origins UUID[] := p_origin_principals;
@@ -22,7 +22,8 @@ BEGIN
                              FROM generate_series(1, cardinality(p_source_kinds)) i ORDER BY i);
     END IF;
     RETURN QUERY
-    SELECT r.item_no, r.id, r.app_id, r.reply_deadline_at, r.error_code, r.error_message
+    SELECT r.item_no, r.id, r.app_id, r.reply_deadline_at, CASE WHEN r.id IS NOT NULL THEN 'PENDING' END, r.error_code,
+           r.error_message
       FROM symphony.place_trigger_requests(p_apps, p_source_kinds, p_trigger_ids, p_payloads, v_origins, p_reply_tos, p_waits_ms,
                                            p_traceparents => p_traceparents) r;
 END $$;

@@ -150,5 +150,21 @@ BEGIN
             UNION ALL SELECT 'queue ' || q.name FROM symphony.manifest_queues(p_manifest) q
             UNION ALL SELECT 'trigger ' || (e->>'name') FROM jsonb_array_elements(coalesce(p_manifest->'triggers', '[]')) e) x
      GROUP BY x.what HAVING count(*) > 1 LIMIT 1;
+    IF v_field IS NOT NULL THEN
+        RETURN v_field;
+    END IF;
+    -- Of two that match the same requests a server would serve one, and nobody would know which.
+    WITH routes AS MATERIALIZED (
+        SELECT r.ordinal - 1 AS place, r.route->>'method' AS method, r.route->>'path' AS path, p.pattern,
+               CASE WHEN p.pattern LIKE '%{*}' THEN left(p.pattern, -3) || '{' END AS any_parameter
+          FROM jsonb_array_elements(coalesce(p_manifest->'routes', '[]')) WITH ORDINALITY r(route, ordinal)
+         CROSS JOIN LATERAL (
+               SELECT regexp_replace(regexp_replace(r.route->>'path', '\{[^*}]+\}', '{}', 'g'), '\{\*[^}]+\}', '{*}') AS pattern) p
+    )
+    SELECT format('routes[%s].path: %s %s overlaps %s %s: both match the same requests, keep one', b.place, b.method, b.path, a.method, a.path)
+      INTO v_field
+      FROM routes a JOIN routes b ON b.method = a.method AND b.place > a.place
+     WHERE b.pattern = a.pattern OR starts_with(b.pattern, a.any_parameter) OR starts_with(a.pattern, b.any_parameter)
+     ORDER BY b.place, a.place LIMIT 1;
     RETURN v_field;
 END $$;

@@ -224,6 +224,46 @@ fn a_usage_error_names_the_fix_and_with_json_it_is_one_document() {
 }
 
 #[test]
+fn what_is_typed_wins_over_the_environment_and_two_databases_are_refused_before_anything_is_opened()
+{
+    let url = ("DATABASE_URL", "postgres://x@127.0.0.1:1/y");
+    let private = ("SYMPHONY_PRIVATE", "true");
+    let folder = std::env::temp_dir().join(format!("symphony-no-data-{}", std::process::id()));
+    let nowhere =
+        ["--postgres-binaries", "/nonexistent", "--data-folder", folder.to_str().unwrap()];
+    let typed_url = ["--database-url", "postgres://x@127.0.0.1:1/z"];
+    for (line, variables, code, expected) in [
+        (vec!["--private", "status"], vec![url], 1, "/nonexistent"),
+        (vec!["status", "--private"], vec![url, private], 1, "/nonexistent"),
+        (vec!["status"], vec![private], 1, "/nonexistent"),
+        (vec!["status"], vec![url], 1, "cannot reach PostgreSQL"),
+        ([&["status"][..], &typed_url].concat(), vec![private], 1, "database z"),
+        (vec!["status"], vec![url, private], 2, "DATABASE_URL and SYMPHONY_PRIVATE: unset one"),
+        ([&["--private", "status"][..], &typed_url].concat(), vec![], 2, "name two databases"),
+    ] {
+        let output = symphony(None, &[&line[..], &nowhere].concat(), &variables);
+        let said = text(&output.stderr);
+        let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(output.status.code(), Some(code), "{line:?} {variables:?}: {said}");
+        assert!(words.contains(expected), "{line:?} {variables:?}: {said}");
+    }
+    std::fs::remove_dir_all(folder).ok();
+}
+
+#[test]
+fn json_is_a_document_or_refused_in_one_line() {
+    let output = symphony(None, &["config", "--json"], &[]);
+    let defaults: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(defaults["worker"]["lease_seconds"], 60);
+    for words in [vec!["migrate", "--print"], vec!["completions", "bash"], vec!["man"]] {
+        let output = symphony(None, &[&words[..], &["--json"]].concat(), &[]);
+        let document: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+        assert!(!output.status.success() && output.stdout.is_empty(), "{words:?}");
+        assert!(document["error"].as_str().unwrap().ends_with("leave out --json"), "{document}");
+    }
+}
+
+#[test]
 fn completions_and_manual_pages_come_from_the_same_definition() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = text(&symphony(None, &["completions", shell], &[]).stdout);

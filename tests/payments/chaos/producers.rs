@@ -101,22 +101,22 @@ impl Producer {
     }
 
     async fn ask_alone(&self, request: &PaymentRequest) {
-        let mut patience = Patience::new();
+        let mut retries = RetryPause::new();
         let answer = loop {
             match self.database.producer().enqueue_payment(request).await {
                 Ok(answer) => break answer,
-                Err(error) => patience.wait_after(error).await,
+                Err(error) => retries.wait_after(error).await,
             }
         };
         self.accept(request, answer.outbox_id);
     }
 
     async fn ask_many(&self, requests: &[PaymentRequest]) {
-        let mut patience = Patience::new();
+        let mut retries = RetryPause::new();
         let answers = loop {
             match self.database.producer().enqueue_payments(requests).await {
                 Ok(answers) => break answers,
-                Err(error) => patience.wait_after(error).await,
+                Err(error) => retries.wait_after(error).await,
             }
         };
         assert_eq!(answers.len(), requests.len());
@@ -149,11 +149,11 @@ impl Producer {
             instruction_id: format!("rolled back {}", request.instruction_id),
             ..request.clone()
         };
-        let mut patience = Patience::new();
+        let mut retries = RetryPause::new();
         loop {
             match self.enqueue_only(&request).await {
                 Ok(()) => break,
-                Err(error) => patience.wait_after(error).await,
+                Err(error) => retries.wait_after(error).await,
             }
         }
         self.tally.add("rolled back");
@@ -167,12 +167,12 @@ impl Producer {
     }
 
     async fn reuse_key(&self, request: &PaymentRequest) {
-        let mut patience = Patience::new();
+        let mut retries = RetryPause::new();
         loop {
             match self.database.producer().enqueue_payment(request).await {
                 Err(DbError::KeyReused { .. }) => break,
                 Ok(taken) => panic!("a key was taken for another payment: {taken:?}"),
-                Err(error) => patience.wait_after(error).await,
+                Err(error) => retries.wait_after(error).await,
             }
         }
         self.tally.add("reused key refused");
@@ -180,9 +180,9 @@ impl Producer {
 }
 
 /// Asking until there is an answer: with the same key, that is always safe.
-struct Patience(tokio::time::Interval);
+struct RetryPause(tokio::time::Interval);
 
-impl Patience {
+impl RetryPause {
     fn new() -> Self {
         Self(tokio::time::interval(Duration::from_millis(50)))
     }

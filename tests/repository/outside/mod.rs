@@ -1,5 +1,6 @@
 //! From outside: a crate that is not of this repository depends on `symphony` as it would be published.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -73,10 +74,10 @@ async fn an_empty_crate_enqueues_a_payment_and_an_event_in_its_own_transaction()
     fs::create_dir_all(empty.join("src")).unwrap();
     fs::write(empty.join("src/main.rs"), MAIN).unwrap();
     // Bare: what a producer does not need is not compiled.
-    let manifest = "[package]\nname = \"empty\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n[dependencies]\n\
-                    symphony = { path = \"../symphony\" }\n\
-                    sqlx = { version = \"0.9\", default-features = false, features = [\"runtime-tokio\", \"postgres\"] }\n\
-                    tokio = { version = \"1\", features = [\"macros\", \"rt\"] }\n";
+    let manifest = format!(
+        "[package]\nname = \"empty\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n{}\n",
+        documented_dependencies()
+    );
     fs::write(empty.join("Cargo.toml"), manifest).unwrap();
     fs::copy(Path::new(ROOT).join("Cargo.lock"), empty.join("Cargo.lock")).unwrap();
 
@@ -88,6 +89,84 @@ async fn an_empty_crate_enqueues_a_payment_and_an_event_in_its_own_transaction()
     for table in ["outside.orders", "payment_outbox_pending", "event_outbox_log"] {
         assert_eq!(db.count(table).await, 1, "{table}");
     }
+}
+
+/// The packages of a tree, by `cargo tree`: each `name version`.
+fn tree(arguments: &[&str]) -> BTreeSet<String> {
+    let mut command = cargo(Path::new(ROOT));
+    command.args(["tree", "--locked", "--edges", "normal", "--prefix", "none"]).args(arguments);
+    let lines = succeed(&mut command);
+    let package = |line: &str| line.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+    lines.lines().filter(|line| !line.is_empty()).map(package).collect()
+}
+
+#[test]
+fn a_bare_producer_compiles_no_engine_no_cron_and_no_hashing_but_what_sqlx_brings() {
+    let names = |packages: &BTreeSet<String>| -> BTreeSet<String> {
+        packages.iter().map(|package| package.split(' ').next().unwrap().to_owned()).collect()
+    };
+    let own = names(&tree(&["--package", "symphony", "--depth", "1"]));
+    let expected = [
+        "chrono",
+        "futures-util",
+        "regex-lite",
+        "serde",
+        "serde_json",
+        "sqlx",
+        "sqlx-core",
+        "symphony",
+        "thiserror",
+        "tokio",
+        "tracing",
+        "uuid",
+    ];
+    assert_eq!(own, BTreeSet::from(expected.map(str::to_owned)));
+    let all = names(&tree(&["--package", "symphony"]));
+    for needless in
+        ["async-trait", "chrono-tz", "croner", "iban_validate", "ring", "rustix", "rustls", "sha3"]
+    {
+        assert!(!all.contains(needless), "a bare producer compiles {needless}");
+    }
+}
+
+#[test]
+fn the_figures_of_what_a_dependent_compiles_are_those_of_the_map() {
+    let map = fs::read_to_string(Path::new(ROOT).join("docs/ARCHITECTURE.md")).unwrap();
+    if !cfg!(target_os = "linux") {
+        println!("passed over: the figures are of Linux");
+        return;
+    }
+    for (row, arguments) in [
+        ("a bare producer: `symphony`", &["--package", "symphony"][..]),
+        ("a consumer: feature `consumer`", &["--package", "symphony", "--features", "consumer"]),
+        (
+            "a worker: feature `worker`, or all but `tls`",
+            &["--package", "symphony", "--features", "worker"],
+        ),
+        ("all features: `tls` is rustls and ring", &["--package", "symphony", "--all-features"]),
+    ] {
+        let row = format!("| {row} | {} |", tree(arguments).len());
+        assert!(map.contains(&row), "docs/ARCHITECTURE.md lacks: {row}");
+    }
+}
+
+/// What lib.rs tells a dependent to write, without the feature that compiles TLS.
+fn documented_dependencies() -> String {
+    let source = fs::read_to_string(Path::new(ROOT).join("crates/symphony/src/lib.rs")).unwrap();
+    let (_, block) = source.split_once("//! ```toml\n").unwrap();
+    let (block, _) = block.split_once("//! ```").unwrap();
+    let lines = block.lines().map(|line| line.trim_start_matches("//! "));
+    let lines = lines.map(|line| {
+        let Some(rest) =
+            line.strip_prefix("symphony = { version = \"0.1\", features = [\"tls\"] }")
+        else {
+            return line.to_owned();
+        };
+        format!("symphony = {{ path = \"../symphony\" }}{rest}")
+    });
+    let text = lines.collect::<Vec<_>>().join("\n");
+    assert!(text.starts_with("[dependencies]\nsymphony = { path"), "{text}");
+    text
 }
 
 #[test]

@@ -158,7 +158,11 @@ async fn executions_are_listed_newest_first_by_app_and_by_state() {
     let told = app(&db, "executions --app nobody").await;
     assert_eq!(
         (told.ok, told.error.as_str()),
-        (false, "symphony: there is no app \"nobody\" [P7007: docs/errors/shared/P7007.md]\n")
+        (
+            false,
+            "symphony: there is no app \"nobody\"; `symphony app list` lists all 1 [P7007: \
+             docs/errors/shared/P7007.md]\n"
+        )
     );
     let list = says(&db, "list").await;
     let row: Vec<&str> = list.lines().nth(1).unwrap().split_whitespace().collect();

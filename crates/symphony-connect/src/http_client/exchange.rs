@@ -15,7 +15,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{HeaderMap, Request, Response};
 use hyper_util::rt::TokioIo;
-use symphony::lanes::payments::rail::Clearance;
+use symphony::lanes::payments::rail::SendCheck;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
@@ -100,15 +100,15 @@ impl Origin {
         self.exchange_when(request, deadline, None).await
     }
 
-    /// The same, if `clearance` says so once there is a connection.
+    /// The same, if `check` says so once there is a connection.
     pub(crate) async fn exchange_when(
         &self,
         mut request: Request<Body>,
         deadline: Instant,
-        clearance: Option<&dyn Clearance>,
+        check: Option<&dyn SendCheck>,
     ) -> Result<Reply, Failure> {
         while let Some(mut sender) = self.take_idle(deadline).await {
-            cleared(clearance).await?;
+            may_send(check).await?;
             match send(&mut sender, request, deadline).await? {
                 Sent::Answered(response) => return self.read(response, sender, deadline).await,
                 // The server had hung up meanwhile; nothing was written.
@@ -116,7 +116,7 @@ impl Origin {
             }
         }
         let mut sender = self.connect(deadline).await?;
-        cleared(clearance).await?;
+        may_send(check).await?;
         let sent = send(&mut sender, request, deadline).await;
         match sent.map_err(|failure| self.refused_as_stranger(failure))? {
             Sent::Answered(response) => self.read(response, sender, deadline).await,
@@ -289,9 +289,9 @@ where
     Ok(sender)
 }
 
-async fn cleared(clearance: Option<&dyn Clearance>) -> Result<(), Failure> {
-    match clearance {
-        Some(clearance) if !clearance.may_send().await => {
+async fn may_send(check: Option<&dyn SendCheck>) -> Result<(), Failure> {
+    match check {
+        Some(check) if !check.may_send().await => {
             Err(Failure::not_sent("NOT_SENT", "it was not to be sent any more"))
         }
         _ => Ok(()),

@@ -134,7 +134,9 @@ impl Report {
     fn tell_what_happened(&self, story: &Story<'_>) -> Result<(), LabError> {
         let Self { happened, proof, faults, .. } = self;
         story.heading("What happened")?;
-        let line = |number: String, text: String| story.write(&format!("{number:>8}  {text}\n"));
+        let line = |number: String, text: String| {
+            story.write(&story.host.hanging(&format!("{number:>8}  "), &text))
+        };
         line(
             grouped(proof.asked),
             format!(
@@ -147,20 +149,18 @@ impl Report {
         let kinds: Vec<_> = faults.iter().map(|(kind, times)| format!("{kind} {times}")).collect();
         line(grouped(struck), "times a bank was slow, failed or refused:".to_owned())?;
         for kinds in kinds.chunks(6) {
-            story.write(&format!("          {}\n", kinds.join(", ")))?;
+            line(String::new(), kinds.join(", "))?;
         }
         line(grouped(happened.retried), "times surely not executed: sent again later".to_owned())?;
         line(
             grouped(happened.unknown),
             format!(
-                "outcomes unknown: no answer, a broken connection, garbage; {} payments were asked about,",
-                grouped(happened.doubted)
+                "outcomes unknown: no answer, a broken connection, garbage; {} payments were asked about, and {} of them \
+                 turned out to be executed: no answer is not a failure",
+                grouped(happened.doubted),
+                grouped(happened.doubted_but_executed)
             ),
         )?;
-        story.write(&format!(
-            "          and {} of them turned out to be executed: no answer is not a failure\n",
-            grouped(happened.doubted_but_executed)
-        ))?;
         line(
             "1".to_owned(),
             format!(
@@ -187,16 +187,14 @@ impl Report {
         line(
             grouped(orders.accepted),
             format!(
-                "orders over HTTP, {} runs of scripts and mail; {} were lost with their worker, {} requests were repeated,",
+                "orders over HTTP, {} runs of scripts and mail; {} were lost with their worker, {} requests were \
+                 repeated, {} receipts came again under the same Message-ID",
                 grouped(orders.runs),
                 grouped(orders.worker_lost),
-                grouped(orders.asked_again)
+                grouped(orders.asked_again),
+                grouped(orders.delivered_again)
             ),
-        )?;
-        story.write(&format!(
-            "          {} receipts came again under the same Message-ID\n",
-            grouped(orders.delivered_again)
-        ))
+        )
     }
 
     fn tell_the_proof(&self, story: &Story<'_>) -> Result<(), LabError> {

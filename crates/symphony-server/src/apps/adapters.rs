@@ -56,6 +56,10 @@ impl ScriptStore for EntryStore {
         let found = found.map_err(|error| error.code().to_owned())?;
         found.map(|sealed| self.keys.open(app, name, &sealed)).transpose()
     }
+
+    fn command(&self, words: &str) -> String {
+        self.worker.command(words)
+    }
 }
 
 /// Mail that comes in fires email triggers; it is committed before the client hears of it.

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::{Error, ErrorKind};
-use clap::{Command, CommandFactory as _, FromArgMatches as _};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _};
 
 use super::Cli;
 use crate::output::{self, Failure};
@@ -25,9 +26,17 @@ impl Cli {
     /// What was asked; else how to end: help was printed, or the mistake was named.
     pub fn from_arguments(arguments: &[OsString]) -> Result<Self, ExitCode> {
         let mut definition = Self::definition();
-        let parsed = definition
-            .try_get_matches_from_mut(arguments)
-            .and_then(|mut matches| Self::from_arg_matches_mut(&mut matches));
+        let parsed = definition.try_get_matches_from_mut(arguments).and_then(|mut matches| {
+            let chosen = chosen_database(&matches).map_err(|why| {
+                Error::raw(ErrorKind::ArgumentConflict, why).format(&mut definition)
+            })?;
+            let mut cli = Self::from_arg_matches_mut(&mut matches)?;
+            match chosen {
+                ChosenDatabase::Private => cli.global.database_url = None,
+                ChosenDatabase::Named => cli.global.private = false,
+            }
+            Ok(cli)
+        });
         parsed.map_err(|error| {
             if !error.use_stderr() {
                 // A reader that went away is no failure.
@@ -50,6 +59,39 @@ impl Cli {
             }
             ExitCode::from(USAGE_EXIT_CODE)
         })
+    }
+}
+
+/// Where the options and the environment lead.
+#[derive(Debug, PartialEq, Eq)]
+enum ChosenDatabase {
+    Private,
+    Named,
+}
+
+/// What is typed wins over the environment; two of one kind contradict each other, and nobody guesses where money is.
+fn chosen_database(matches: &ArgMatches) -> Result<ChosenDatabase, &'static str> {
+    let private = matches.get_flag("private").then(|| matches.value_source("private")).flatten();
+    chosen(private, matches.value_source("database_url"))
+}
+
+fn chosen(
+    private: Option<ValueSource>,
+    url: Option<ValueSource>,
+) -> Result<ChosenDatabase, &'static str> {
+    let typed = Some(ValueSource::CommandLine);
+    match (private, url) {
+        (None, _) => Ok(ChosenDatabase::Named),
+        (Some(_), None) => Ok(ChosenDatabase::Private),
+        (private, url) if private == typed && url == typed => {
+            Err("--private and --database-url name two databases: leave out one")
+        }
+        (private, _) if private == typed => Ok(ChosenDatabase::Private),
+        (_, url) if url == typed => Ok(ChosenDatabase::Named),
+        _ => Err(
+            "the environment names two databases, DATABASE_URL and SYMPHONY_PRIVATE: unset one, or type --private or \
+             --database-url URL",
+        ),
     }
 }
 
@@ -132,6 +174,28 @@ mod tests {
             "--as paid: did you mean --as dispatched? dispatched: the money moved; failed: it did not and shall not; retry: it \
              did not and shall be sent"
         );
+    }
+
+    #[test]
+    fn what_is_typed_wins_over_the_environment_and_two_of_one_kind_contradict_each_other() {
+        let (typed, variable) = (ValueSource::CommandLine, ValueSource::EnvVariable);
+        for (private, url, expected) in [
+            (None, None, Ok(ChosenDatabase::Named)),
+            (None, Some(variable), Ok(ChosenDatabase::Named)),
+            (Some(typed), None, Ok(ChosenDatabase::Private)),
+            (Some(variable), None, Ok(ChosenDatabase::Private)),
+            (Some(typed), Some(variable), Ok(ChosenDatabase::Private)),
+            (Some(variable), Some(typed), Ok(ChosenDatabase::Named)),
+            (Some(typed), Some(typed), Err("--private and")),
+            (Some(variable), Some(variable), Err("the environment names")),
+        ] {
+            match (chosen(private, url), expected) {
+                (Err(why), Err(begins)) => assert!(why.starts_with(begins), "{why}"),
+                (found, expected) => {
+                    assert_eq!(found, expected.map_err(|_| ""), "{private:?} {url:?}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -11,8 +11,7 @@ use symphony::db::{
 use symphony::domain::{Act, OutboxId, Resolution, Switch};
 
 use super::approval::{self, Acted};
-use super::suggested_command::symphony;
-use super::{attention, bulk, event_acts, nearest, statement};
+use super::{attention, bulk, event_acts, names, statement};
 use crate::cli::{
     ActOptions, ApprovedAct, Global, ItemAct, PauseTarget, Redrive, Resolve, ResolveAs, SendingAct,
     Skip, SwitchTarget,
@@ -243,7 +242,10 @@ async fn switch(global: &Global, target: &SwitchTarget, pause: bool) -> Result<E
             approval::act_or_ask(&operator, false, &act, &call, doing).await
         };
         match acted {
-            Err(error) => Err(no_such_name(&operator, &target, error).await?),
+            Err(error) if error.code() == "P7007" => {
+                Err(names::no_such_name(&operator.reader(), &target).await?)
+            }
+            Err(error) => Err(in_options(error)),
             Ok(Acted::Asked(request)) => approval::tell_asked(global, &RESUME, &name, &[request]),
             Ok(Acted::Done(answer)) if pause => {
                 let ends = if act.dry_run { REPEAT } else { "" };
@@ -264,38 +266,6 @@ fn lane_of(switch: &Switch) -> &'static str {
         Switch::Events | Switch::Topic(_) => "events",
         Switch::Triggers | Switch::App(_) => "triggers",
     }
-}
-
-/// A name that does not exist is answered with those that are near.
-async fn no_such_name(
-    operator: &Operator,
-    target: &Switch,
-    error: DbError,
-) -> Result<Failure, Failure> {
-    let reader = operator.reader();
-    let (what, given, names, list) = match target {
-        Switch::Rail(name) if error.code() == "P7007" => {
-            ("rail", name, reader.rail_names().await?, symphony("rail"))
-        }
-        Switch::Participant(name) if error.code() == "P7007" => {
-            ("participant", name, reader.participant_names().await?, String::new())
-        }
-        Switch::Topic(name) if error.code() == "P7007" => {
-            ("topic", name, reader.topic_names().await?, String::new())
-        }
-        Switch::App(name) if error.code() == "P7007" => {
-            let names =
-                reader.apps(None, i64::MAX).await?.into_iter().map(|app| app.name).collect();
-            ("app", name, names, symphony("app list"))
-        }
-        _ => return Ok(in_options(error)),
-    };
-    let near = match what {
-        "participant" => nearest::near(given, &names),
-        "topic" => nearest::topics(given, &names),
-        _ => nearest::hint(given, &names, &list),
-    };
-    Ok(Failure::new(format!("there is no {what} {given:?}{near}")).with_code("P7007"))
 }
 
 async fn list_paused(global: &Global) -> Result<ExitCode, Failure> {

@@ -73,7 +73,23 @@ impl Attention {
                 output::length(since)
             ));
         }
+        let more = |found: usize| found.saturating_sub(ATTENTION_LISTED_MAX);
+        if more(self.left_alone.len()) > 0 {
+            lines.push(format!(
+                "and {} more are left alone: {}, {}",
+                more(self.left_alone.len()),
+                symphony("rail"),
+                symphony("bus")
+            ));
+        }
         lines.extend(self.unserved.iter().take(ATTENTION_LISTED_MAX).map(unserved));
+        if more(self.unserved.len()) > 0 {
+            lines.push(format!(
+                "and {} more have no live worker: {}",
+                more(self.unserved.len()),
+                symphony("rail")
+            ));
+        }
         for paused in self.paused.iter().take(ATTENTION_LISTED_MAX) {
             let by = paused.actor.as_deref().map(output::plain).unwrap_or_default();
             let since = paused.since.map(|at| at.to_rfc3339_opts(SecondsFormat::Secs, true));
@@ -85,8 +101,12 @@ impl Attention {
                 output::plain(paused.reason.as_deref().unwrap_or_default())
             ));
         }
-        if self.paused.len() > ATTENTION_LISTED_MAX {
-            lines.push(format!("more is paused: {}", symphony("pause list")));
+        if more(self.paused.len()) > 0 {
+            lines.push(format!(
+                "and {} more are paused: {}",
+                more(self.paused.len()),
+                symphony("pause list")
+            ));
         }
         lines
     }
@@ -147,4 +167,46 @@ pub(super) fn unserved(unserved: &Unserved) -> String {
         output::plain(&unserved.name),
         output::plain(&unserved.name)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_there_is_no_room_for_is_counted() {
+        let left = DestinationStatus {
+            lane: "payments".to_owned(),
+            name: "sepa".to_owned(),
+            workers: 1,
+            workers_away: 1,
+            breaker: "OPEN".to_owned(),
+            open_since: None,
+            next_probe_at: None,
+            troubles: 1,
+            last_trouble: None,
+            last_trouble_at: None,
+            calls_per_minute: 0,
+            latency_ms: None,
+            rate_per_second: None,
+        };
+        let one = Unserved {
+            lane: "payments".to_owned(),
+            name: "ach".to_owned(),
+            pending: Some(1),
+            oldest_seconds: 1,
+        };
+        let attention = Attention {
+            paused: Vec::new(),
+            left_alone: vec![left; ATTENTION_LISTED_MAX + 2],
+            unserved: vec![one; ATTENTION_LISTED_MAX + 3],
+        };
+        let lines = attention.lines();
+        assert_eq!(lines.len(), 2 * ATTENTION_LISTED_MAX + 2);
+        for more in
+            ["and 2 more are left alone: symphony", "and 3 more have no live worker: symphony"]
+        {
+            assert!(lines.iter().any(|line| line.starts_with(more)), "{more}: {lines:?}");
+        }
+    }
 }

@@ -10,10 +10,11 @@ use symphony::db::{
     ActCall, ApprovalRequest, DbError, Known, LetterFilter, Operator, ReplayAnswer, WaitingItem,
     WaitingQuery,
 };
-use symphony::domain::{Act, Resolution};
+use symphony::domain::{Act, Resolution, Switch};
 
 use super::acts;
 use super::approval;
+use super::names;
 use super::suggested_command::symphony;
 use crate::bounds::EXIT_ASKED;
 use crate::cli::{Global, Redrive, Resolve, ResolveAs};
@@ -66,6 +67,10 @@ pub(super) async fn redrive(global: &Global, options: &Redrive) -> Result<ExitCo
             ),
         };
         let (items, more) = at_most(operator.reader().waiting(query).await?, options.limit);
+        if items.is_empty() {
+            let named = named(options.rail.as_ref(), options.participant.as_ref(), None);
+            names::require_known(&operator.reader(), &named).await?;
+        }
         let asking =
             Asking::find(&operator, "payments", &act, options.act.request_approval).await?;
         let (mut lines, mut calls) = (Vec::with_capacity(items.len()), Vec::new());
@@ -125,6 +130,10 @@ pub(super) async fn resolve(global: &Global, options: &Resolve) -> Result<ExitCo
             filter: letters(options.code.as_deref(), options.since, options.until, options.limit),
         };
         let (items, more) = at_most(operator.reader().waiting(query).await?, options.limit);
+        if items.is_empty() {
+            let named = named(options.rail.as_ref(), options.participant.as_ref(), None);
+            names::require_known(&operator.reader(), &named).await?;
+        }
         let asking =
             Asking::find(&operator, "payments", &act, options.act.request_approval).await?;
         let (mut lines, mut calls) = (Vec::with_capacity(items.len()), Vec::new());
@@ -173,6 +182,10 @@ pub(super) async fn replay(global: &Global, options: &Redrive) -> Result<ExitCod
             letters(options.error_code.as_deref(), options.since, options.until, options.limit);
         let found = operator.reader().failed_executions(options.app.as_deref(), filter).await?;
         let (items, more) = at_most(found, options.limit);
+        if items.is_empty() {
+            let named = named(None, None, options.app.as_ref());
+            names::require_known(&operator.reader(), &named).await?;
+        }
         let asking =
             Asking::find(&operator, "triggers", &act, options.act.request_approval).await?;
         let (mut lines, mut calls) = (Vec::with_capacity(items.len()), Vec::new());
@@ -276,6 +289,13 @@ fn refused(item: &WaitingItem, error: DbError) -> Line {
     line(item, "refused", failure.to_string())
 }
 
+/// What the filters of a command name.
+fn named(rail: Option<&String>, participant: Option<&String>, app: Option<&String>) -> Vec<Switch> {
+    let rail = rail.cloned().map(Switch::Rail);
+    let participant = participant.cloned().map(Switch::Participant);
+    [rail, participant, app.cloned().map(Switch::App)].into_iter().flatten().collect()
+}
+
 /// What the filters of a command choose.
 fn letters(
     code: Option<&str>,
@@ -337,12 +357,13 @@ fn tell(
 fn render(told: &Report, ends: &str) -> String {
     let mut text = output::table(
         [
-            output::short("id"),
+            output::id("id"),
             output::short("name"),
             output::short("of"),
             output::short("code"),
             output::states("result"),
             "what".into(),
+            output::command("look"),
         ],
         told.lines.iter().map(|line| {
             [
@@ -352,6 +373,7 @@ fn render(told: &Report, ends: &str) -> String {
                 line.code.clone(),
                 line.result.to_owned(),
                 line.what.clone(),
+                symphony(&format!("show {}", line.id)),
             ]
         }),
     );
@@ -365,10 +387,9 @@ fn render(told: &Report, ends: &str) -> String {
         told.done, told.left, told.refused
     ));
     if told.left > 0 {
-        let show = symphony("show ID");
-        text.push_str(&format!(
-            "  left: look at each ({show}), ask its rail, and act on it alone; many at once never pass over an unknown outcome\n"
-        ));
+        text.push_str(
+            "  left: look at each, ask its rail, and act on it alone; many at once never pass over an unknown outcome\n",
+        );
     }
     if told.more {
         text.push_str("  there are more like that: raise --limit, or repeat it afterwards\n");

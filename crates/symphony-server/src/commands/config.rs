@@ -5,13 +5,17 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use crate::cli::Global;
-use crate::config::{Config, DEFAULT};
+use crate::config::{Config, DEFAULT, defaults};
 use crate::output::{self, Failure};
 use crate::worker::Plan;
 
 pub(super) fn run(global: &Global, check: bool) -> Result<ExitCode, Failure> {
     if !check {
-        output::print_verbatim(DEFAULT)?;
+        if global.json {
+            output::json(&defaults()?)?;
+        } else {
+            output::print_verbatim(DEFAULT)?;
+        }
         return Ok(ExitCode::SUCCESS);
     }
     // As `run` does it, so that the two cannot disagree.

@@ -9,7 +9,9 @@ use serde::Serialize;
 use symphony::db::{
     FailedExecution, FoundEvent, Incident, LetterFilter, Operator, WaitingItem, WaitingQuery,
 };
+use symphony::domain::Switch;
 
+use super::names;
 use super::suggested_command::symphony;
 use crate::cli::{Cursor, Dlq, DlqLane, DlqList, Global};
 use crate::output::{self, Failure};
@@ -122,12 +124,15 @@ async fn list(
             }
         }
     }
+    if all.is_empty() {
+        names::require_known(&operator.reader(), &named(options)).await?;
+    }
     // Whoever asks for one kind of item only is not told of contradictions.
     if !narrowed {
-        let named =
+        let of_lanes =
             |incident: &Incident| lanes.iter().any(|lane| lane_name(*lane) == incident.lane);
         let mut incidents = operator.reader().incidents(i64::from(options.limit)).await?;
-        incidents.retain(named);
+        incidents.retain(of_lanes);
         if !incidents.is_empty() {
             texts.push(super::incident::render(&incidents));
         }
@@ -149,6 +154,20 @@ fn lane_name(lane: DlqLane) -> &'static str {
         DlqLane::Events => "events",
         DlqLane::Triggers => "triggers",
     }
+}
+
+/// What the options name.
+fn named(options: &DlqList) -> Vec<Switch> {
+    let of = |name: &Option<String>, switch: fn(String) -> Switch| name.clone().map(switch);
+    [
+        of(&options.rail, Switch::Rail),
+        of(&options.participant, Switch::Participant),
+        of(&options.topic, Switch::Topic),
+        of(&options.app, Switch::App),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn filter(options: &DlqList) -> LetterFilter<'_> {

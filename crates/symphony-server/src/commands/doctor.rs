@@ -82,7 +82,7 @@ async fn examine(
     checks.push(Check {
         verdict: if state == State::UpToDate { CheckResult::Ok } else { CheckResult::Fail },
         subject: "schema",
-        finding: super::migrate::describe(state).to_owned(),
+        finding: super::migrate::describe(state),
     });
     checks.extend(differences.iter().map(|difference| Check {
         verdict: if difference.is_harmless() { CheckResult::Warn } else { CheckResult::Fail },

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Utc};
 use serde::Serialize;
 use symphony::db::{ActCall, EventFilter, EventRedriveAnswer, Operator, Resend};
 use symphony::domain::Act;
@@ -202,11 +202,12 @@ fn render(told: &Report<'_>, options: &Redrive, ends: &str) -> String {
     };
     text.push_str(&output::table(
         [
-            output::whole("event"),
+            output::id("event"),
             output::short("type"),
             output::short("key"),
             output::states("state"),
-            "goes out".into(),
+            output::whole("goes out"),
+            output::command("look"),
         ],
         told.events.iter().map(|line| {
             [
@@ -215,6 +216,7 @@ fn render(told: &Report<'_>, options: &Redrive, ends: &str) -> String {
                 output::plain(line.event_key),
                 format!("{} → {}", line.state_before, line.state_after),
                 goes_out(line.due_at, now),
+                symphony(&format!("show {}", line.event_id)),
             ]
         }),
     ));
@@ -249,8 +251,7 @@ fn goes_out(due_at: DateTime<Utc>, now: DateTime<Utc>) -> String {
     if wait_seconds <= 0 {
         return "at once".to_owned();
     }
-    let at = due_at.to_rfc3339_opts(SecondsFormat::Secs, true);
-    format!("at {at}, in {}", output::length(wait_seconds))
+    format!("in {}", output::length(wait_seconds))
 }
 
 pub(super) async fn skip(

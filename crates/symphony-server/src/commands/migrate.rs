@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use symphony::db::migrate::{self, Options, Report, State};
 
+use super::suggested_command::symphony;
 use crate::cli::{Global, Migrate};
 use crate::config::Config;
 use crate::output::{self, Failure};
@@ -73,19 +74,21 @@ async fn on(global: &Global, options: &Migrate, server: &Server) -> Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn describe(state: State) -> &'static str {
+pub(super) fn describe(state: State) -> String {
+    let migrate = symphony("migrate");
     match state {
-        State::NotInstalled => "not installed: run `symphony migrate`",
-        State::UpToDate => "up to date",
+        State::NotInstalled => format!("not installed: run `{migrate}`"),
+        State::UpToDate => "up to date".to_owned(),
         State::CodeDiffers => {
-            "functions, views or privileges are of another version: run `symphony migrate`"
+            format!("functions, views or privileges are of another version: run `{migrate}`")
         }
         State::ChangedByHand => {
-            "not as declared: `symphony migrate` restores what it can and names the rest"
+            format!("not as declared: `{migrate}` restores what it can and names the rest")
         }
-        State::TablesDiffer => {
-            "tables are of another version: only `symphony migrate --fresh --yes` helps, which drops everything"
-        }
-        State::Newer => "installed by a newer version: use a newer symphony",
+        State::TablesDiffer => format!(
+            "tables are of another version: only `{}` helps, which drops everything",
+            symphony("migrate --fresh --yes")
+        ),
+        State::Newer => "installed by a newer version: use a newer symphony".to_owned(),
     }
 }

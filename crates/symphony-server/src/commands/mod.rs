@@ -23,6 +23,7 @@ mod incident;
 mod inquire;
 mod manual;
 mod migrate;
+mod names;
 mod nearest;
 mod rail;
 mod restore;
@@ -31,7 +32,7 @@ mod sandbox;
 pub(crate) mod show;
 mod statement;
 mod status;
-mod suggested_command;
+pub(crate) mod suggested_command;
 mod token;
 mod top;
 mod up;
@@ -42,12 +43,25 @@ use crate::cli::{Cli, Command, Enqueue};
 use crate::output::Failure;
 use crate::telemetry;
 
+/// What is a text in a language of its own.
+fn never_json(command: &Command) -> Option<&'static str> {
+    match command {
+        Command::Migrate(options) if options.print => Some("SQL, which --print prints,"),
+        Command::Completions { .. } => Some("a shell's script"),
+        Command::Man { .. } => Some("a manual page"),
+        _ => None,
+    }
+}
+
 /// Do what was asked.
 pub async fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let global = &cli.global;
     let has_log = matches!(cli.command, Command::Run(_) | Command::Up(_) | Command::Consume(_));
     if !has_log && !global.json {
         telemetry::start_for_people();
+    }
+    if let Some(what) = never_json(&cli.command).filter(|_| global.json) {
+        return Err(Failure::new(format!("{what} is no JSON: leave out --json")));
     }
     suggested_command::remember(global);
     match cli.command {

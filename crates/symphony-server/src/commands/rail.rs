@@ -6,11 +6,11 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::json;
 use symphony::db::{ActCall, DbError, DestinationStatus, Operator, RailSettings, Unserved};
-use symphony::domain::Act;
+use symphony::domain::{Act, Switch};
 
 use super::destination::{self, Kind};
-use super::suggested_command::{symphony, symphony_of};
-use super::{acts, approval, nearest};
+use super::suggested_command::symphony_of;
+use super::{acts, approval, names};
 use crate::cli::{Global, Rail, RailAct};
 use crate::output::{self, Failure};
 
@@ -95,13 +95,7 @@ async fn show(
         }
     }
     if let (Some(name), true) = (name, settings.is_empty()) {
-        if !global.json {
-            let names = reader.rail_names().await?;
-            let hint = nearest::hint(name, &names, &symphony("rail"));
-            output::print(&format!(
-                "nobody has configured or used this rail yet; it would have the defaults{hint}\n"
-            ))?;
-        }
+        names::require_known(&reader, &[Switch::Rail(name.clone())]).await?;
         settings.push(unconfigured(name));
     }
     settings.sort_by(|one, other| one.rail_type.cmp(&other.rail_type));

@@ -2,9 +2,11 @@
 
 use std::sync::OnceLock;
 
-use crate::cli::Global;
+use crate::cli::{Cli, Global};
 use crate::output;
 
+/// Every command begins so.
+const PROGRAM: &str = "symphony ";
 static PREFIX: OnceLock<String> = OnceLock::new();
 
 /// Remember how this command was told where to look. What the environment says, the same shell will say again.
@@ -14,13 +16,46 @@ pub(super) fn remember(global: &Global) {
 }
 
 /// `symphony show 1`, with the options that lead to the same place.
-pub(super) fn symphony(rest: &str) -> String {
-    let prefix = PREFIX.get().map_or("", String::as_str);
-    format!("symphony{prefix} {rest}")
+pub(crate) fn symphony(rest: &str) -> String {
+    format!("symphony{} {rest}", options())
+}
+
+/// The options that lead to the same place, each after a space.
+pub(super) fn options() -> &'static str {
+    PREFIX.get().map_or("", String::as_str)
+}
+
+/// A text of the library, which knows the schema and no more, with its commands as [`symphony`] writes them.
+pub(crate) fn completed(text: &str) -> String {
+    match PREFIX.get() {
+        None => text.to_owned(),
+        Some(prefix) => with_prefix(text, prefix),
+    }
+}
+
+fn with_prefix(text: &str, prefix: &str) -> String {
+    let definition = Cli::definition();
+    let mut told = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(PROGRAM) {
+        let words = after.strip_prefix("--schema ").and_then(|after| after.split_once(' '));
+        let words = words.map_or(after, |(_, words)| words);
+        let first = words.split(|c: char| !c.is_ascii_lowercase()).next().unwrap_or_default();
+        let begins = before.is_empty() || before.ends_with(['`', ' ']);
+        told.push_str(before);
+        if begins && definition.find_subcommand(first).is_some() {
+            told.push_str(&format!("symphony{prefix} "));
+            rest = words;
+        } else {
+            told.push_str(PROGRAM);
+            rest = after;
+        }
+    }
+    told + rest
 }
 
 /// A command that names one thing: a name such as `-x` stands last, after `--`, and is no option.
-pub(super) fn symphony_of(command: &str, name: &str, options: &str) -> String {
+pub(crate) fn symphony_of(command: &str, name: &str, options: &str) -> String {
     let (name, space) = (quoted(name), if options.is_empty() { "" } else { " " });
     if is_like_an_option(&name) {
         return symphony(&format!("{command}{space}{options} -- {name}"));
@@ -44,7 +79,11 @@ fn prefix(global: &Global, variable: Option<&str>) -> String {
     let mut add = |name: &str, value: &str| {
         options.push_str(&format!(" {}", option(name, value)));
     };
-    if let Some(url) = global.database_url.as_deref().filter(|url| Some(*url) != variable) {
+    // Where the environment names two databases, only what is typed says which.
+    let private_variable = std::env::var_os("SYMPHONY_PRIVATE").is_some();
+    let unclear = private_variable && variable.is_some();
+    let url = global.database_url.as_deref();
+    if let Some(url) = url.filter(|url| unclear || Some(*url) != variable) {
         add("--database-url", &without_password(url));
     }
     if let Some(config) = &global.config {
@@ -60,7 +99,7 @@ fn prefix(global: &Global, variable: Option<&str>) -> String {
     {
         add("--data-folder", &folder.to_string_lossy());
     }
-    if global.private && std::env::var_os("SYMPHONY_PRIVATE").is_none() {
+    if global.private && (unclear || !private_variable) {
         options.push_str(" --private");
     }
     options
@@ -148,6 +187,22 @@ mod tests {
             (global(None, Some("my conf.toml"), true), None, " --config 'my conf.toml' --private"),
         ] {
             assert_eq!(prefix(&global, variable), expected);
+        }
+    }
+
+    #[test]
+    fn a_command_of_the_library_gets_the_options_of_the_one_that_failed() {
+        let here = " --schema billing --private";
+        for (text, expected) in [
+            ("run `symphony migrate`", "run `symphony --schema billing --private migrate`"),
+            (
+                "symphony --schema billing restore check",
+                "symphony --schema billing --private restore check",
+            ),
+            ("the database symphony on db", "the database symphony on db"),
+            ("role symphony_control", "role symphony_control"),
+        ] {
+            assert_eq!(with_prefix(text, here), expected);
         }
     }
 

@@ -94,6 +94,14 @@ async fn create(
     Ok(ExitCode::SUCCESS)
 }
 
+/// Nothing for one that was revoked already.
+fn revoke_command(token: &TokenRow) -> String {
+    if token.revoked_at.is_some() {
+        return String::new();
+    }
+    symphony(&format!("token revoke {} --reason WHY", token.token_id))
+}
+
 fn table(tokens: &[TokenRow]) -> String {
     output::table(
         [
@@ -103,6 +111,7 @@ fn table(tokens: &[TokenRow]) -> String {
             output::states("state"),
             output::whole("expires"),
             output::id("token"),
+            output::command("revoke"),
         ],
         tokens.iter().map(|token| {
             [
@@ -112,6 +121,7 @@ fn table(tokens: &[TokenRow]) -> String {
                 token.state.clone(),
                 token.expires_at.to_rfc3339_opts(SecondsFormat::Secs, true),
                 token.token_id.to_string(),
+                revoke_command(token),
             ]
         }),
     )

@@ -14,6 +14,7 @@ use symphony::db::{Auditor, DbError, Role, WorkersQuery};
 use tokio::sync::mpsc;
 
 use super::database::StopSignals;
+use super::suggested_command::symphony;
 use crate::bounds::{STATUS_REFRESH, TOP_KEY_POLL, TOP_WORKERS_MAX};
 use crate::cli::Global;
 use crate::output::{self, Failure};
@@ -22,7 +23,10 @@ use view::{Screen, Snapshot};
 
 pub(super) async fn run(global: &Global) -> Result<ExitCode, Failure> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        return Err(Failure::new("top needs a terminal; in a pipe: symphony status --watch"));
+        return Err(Failure::new(format!(
+            "top needs a terminal; in a pipe: {}",
+            symphony("status --watch")
+        )));
     }
     let server = Server::open(global).await?;
     let result = match server.database_as(Role::Auditor).await {

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
-use symphony::db::{CreatedToken, DbError, NewToken, TokenAdmin};
+use symphony::db::{CreatedToken, DbError, NewToken, Schema, TokenAdmin};
 use symphony::domain::Act;
 use symphony_connect::buses::webhook_signature;
 use symphony_lab::mail_catcher::{CaughtMail, MailCatcher};
@@ -22,6 +22,7 @@ use super::acts;
 use super::database::StopSignals;
 use super::exclusive_lock::ExclusiveLock;
 use super::run::{listen_options, start_api, stop};
+use super::suggested_command::{self, quoted};
 use crate::api::{Api, new_secret};
 use crate::bounds::UP_TOKEN_SECONDS;
 use crate::cli::{Global, Up};
@@ -329,7 +330,8 @@ impl RunningServices<'_> {
             |name: &str, value: &str| text.push_str(&output::hanging(&lead(name), value));
         line("rails", &self.rails.join(", "));
         if let Some(api) = self.api {
-            line("console", &format!("{}, with a token of `symphony token create`", api.console()));
+            let token = format!("{symphony} token create --help");
+            line("console", &format!("{}, with a token of `{token}`", api.console()));
             line("metrics", &format!("{}/metrics, /healthz, /readyz", api.url()));
         }
         if let Some(sandbox) = self.sandbox {
@@ -387,20 +389,27 @@ impl RunningServices<'_> {
         text
     }
 
-    /// As this one was called, so that the lines can be copied.
+    /// As this one was called, so that the lines can be copied. Another shell may have other variables.
     fn command(&self) -> String {
         let name = std::env::args_os()
             .next()
             .map_or_else(|| "symphony".to_owned(), |name| name.to_string_lossy().into_owned());
-        let usual =
-            self.server.private().is_none()
-                || self.global.data_folder.as_ref().is_none_or(|folder| {
-                    *folder == private_postgres::Settings::default_data_folder()
-                });
-        match (self.server.private(), usual) {
-            (None, _) => name,
-            (Some(_), true) => format!("{name} --private"),
-            (Some(_), false) => format!("{name} --private --data-folder {}", self.folder.display()),
+        let mut command = quoted(&name) + suggested_command::options();
+        let mut add = |name: &str, value: &str| {
+            if !command.contains(name) {
+                command.push_str(&format!(" {name}{value}"));
+            }
+        };
+        if self.server.private().is_some() {
+            add("--private", "");
+            let usual = private_postgres::Settings::default_data_folder();
+            if self.global.data_folder.as_ref().is_some_and(|folder| *folder != usual) {
+                add("--data-folder", &format!(" {}", quoted(&self.folder.to_string_lossy())));
+            }
         }
+        if *self.server.schema() != Schema::default() {
+            add("--schema", &format!(" {}", self.server.schema()));
+        }
+        command
     }
 }

@@ -36,6 +36,11 @@ pub use triggers::{EmailSection, TriggerPlan, TriggersSection};
 
 /// The documented defaults.
 pub const DEFAULT: &str = include_str!("symphony.default.toml");
+/// The same as values, for scripts.
+pub fn defaults() -> Result<Table, Failure> {
+    parse(DEFAULT, "the built-in defaults")
+}
+
 /// Where the file is looked for, unless `--config` says so.
 const FILE: &str = "symphony.toml";
 /// Settings from the environment start with this.
@@ -207,7 +212,7 @@ impl Config {
     /// The same with all that can be read, for whoever checks the rest as well and then says everything at once:
     /// [`Plan::new`](crate::worker::Plan::new).
     pub fn load_all(named: Option<&Path>) -> Result<Self, Failure> {
-        let mut table = parse(DEFAULT, "the built-in defaults")?;
+        let mut table = defaults()?;
         let mut sources = Sources::default();
         let file = match named {
             Some(path) => Some(path.to_owned()),
@@ -239,7 +244,7 @@ impl Config {
     }
 
     fn read(table: Table, mut defects: Defects) -> Result<Self, Failure> {
-        let fallback = parse(DEFAULT, "the built-in defaults")?;
+        let fallback = defaults()?;
         let reading = Reading { place: "", fallback: &fallback, siblings: &[] };
         match reading.read::<Self>(table, &mut defects) {
             Some(config) => Ok(Self { defects, ..config }),

@@ -6,6 +6,7 @@ use toml::{Table, Value};
 
 use super::DEFAULT;
 use super::defects::Defects;
+use crate::edit_distance::edit_distance;
 
 /// What is read, and where it stands.
 pub(super) struct Reading<'a> {
@@ -234,32 +235,8 @@ fn unknown(key: &str, section: &str, known: &[&str]) -> String {
 /// The known key that differs least, if it differs little.
 fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     let allowed = (key.chars().count() / 3).max(1);
-    let nearest = known.iter().map(|other| (distance(key, other), *other)).min();
+    let nearest = known.iter().map(|other| (edit_distance(key, other), *other)).min();
     nearest.filter(|(differences, _)| *differences <= allowed).map(|(_, other)| other)
-}
-
-/// How many letters must be changed, added, left out, or swapped with their neighbour.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut before: Vec<usize> = Vec::new();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, left) in a.iter().enumerate() {
-        let mut next = vec![i + 1];
-        for (j, right) in b.iter().enumerate() {
-            let at =
-                |row: &[usize], index: usize| row.get(index).copied().unwrap_or(usize::MAX / 2);
-            let change = at(&row, j) + usize::from(left != right);
-            let mut least = change.min(at(&row, j + 1) + 1).min(at(&next, j) + 1);
-            let swapped =
-                i > 0 && j > 0 && a.get(i - 1) == Some(right) && b.get(j - 1) == Some(left);
-            if swapped {
-                least = least.min(at(&before, j - 1) + 1);
-            }
-            next.push(least);
-        }
-        before = std::mem::replace(&mut row, next);
-    }
-    row.last().copied().unwrap_or_default()
 }
 
 /// The deserializer's words, as a person says them.

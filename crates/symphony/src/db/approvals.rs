@@ -420,9 +420,9 @@ impl Operator {
 impl Auditor {
     /// Requests for approval, the newest first.
     pub async fn approvals(&self, query: ApprovalQuery<'_>) -> Result<Vec<Approval>, DbError> {
-        let (mut transaction, sight) = self.database.begin_reading().await?;
+        let (mut transaction, access) = self.database.begin_reading().await?;
         let [arguments, preview, answer] =
-            ["arguments", "preview", "answer"].map(|column| sight.of(column, "jsonb"));
+            ["arguments", "preview", "answer"].map(|column| access.of(column, "jsonb"));
         let sql = format!(
             "SELECT request_no, lane, act, {arguments} AS arguments, {preview} AS preview, actor, reason, session_role, \
                     token_id, token_name, decided_with_token, decided_with_token_name, created_at, expires_at, state, decided_by, decided_from_login, decision_reason, decided_at, \

@@ -17,6 +17,19 @@ pub enum ActsAs {
 }
 
 /// Records which events a consumer has applied.
+///
+/// ```no_run
+/// # async fn example(pool: sqlx::PgPool, event_id: uuid::Uuid) -> Result<(), Box<dyn std::error::Error>> {
+/// use symphony::db::Consumer;
+///
+/// let mut tx = pool.begin().await?;
+/// if Consumer::record(&mut *tx, "ledger", event_id, None).await? {
+///     sqlx::query("UPDATE balances SET cents = cents + 1000 WHERE account = 'acme'").execute(&mut *tx).await?;
+/// }
+/// tx.commit().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Consumer {
     database: Database,

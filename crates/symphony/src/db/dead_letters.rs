@@ -241,8 +241,8 @@ impl Auditor {
         filter: LetterFilter<'_>,
     ) -> Result<Vec<FoundEvent>, DbError> {
         let (order, beyond) = if filter.newest { ("DESC", "<") } else { ("ASC", ">") };
-        let (transaction, sight) = self.database.begin_reading().await?;
-        let destination = sight.of("d.destination", "text");
+        let (transaction, access) = self.database.begin_reading().await?;
+        let destination = access.of("d.destination", "text");
         let sql = format!(
             "SELECT d.event_id, l.event_type, d.event_key, d.log_position, 'FAILED' AS state, d.failed_at AS ended_at, \
                     {destination} AS destination, d.error_code, d.error_message, d.blocks_its_key \
@@ -264,7 +264,7 @@ impl Auditor {
         filter: LetterFilter<'_>,
     ) -> Result<Vec<FailedExecution>, DbError> {
         let (order, beyond) = if filter.newest { ("DESC", "<") } else { ("ASC", ">") };
-        let (transaction, sight) = self.database.begin_reading().await?;
+        let (transaction, access) = self.database.begin_reading().await?;
         let sql = format!(
             "SELECT d.id, d.app_name, d.script_name, d.source_kind, d.failed_at, d.attempt_no, d.error_code, {} AS error_message \
                FROM symphony.trigger_outbox_dead_letters d \
@@ -272,14 +272,14 @@ impl Auditor {
                 AND ($3::timestamptz IS NULL OR d.failed_at >= $3) AND ($4::timestamptz IS NULL OR d.failed_at < $4) \
                 AND ($5::timestamptz IS NULL OR (d.failed_at, d.id) {beyond} ($5, $6)) \
               ORDER BY d.failed_at {order}, d.id {order} LIMIT $7",
-            sight.of("d.error_message", "text")
+            access.of("d.error_message", "text")
         );
         letters(transaction, AssertSqlSafe(sql), app, filter).await
     }
 
     /// How many wait for a person, by lane, state, place and code; the most first.
     pub async fn letter_counts(&self) -> Result<Vec<LetterCount>, DbError> {
-        let (mut transaction, sight) = self.database.begin_reading().await?;
+        let (mut transaction, access) = self.database.begin_reading().await?;
         Ok(sqlx::query_as(AssertSqlSafe(format!(
             "SELECT lane, state, place, code, count(*) AS items, min(since) AS oldest FROM ( \
                  SELECT 'payments' AS lane, 'PARKED' AS state, p.rail_type AS place, latest.error_code AS code, \
@@ -293,7 +293,7 @@ impl Auditor {
                  UNION ALL SELECT 'triggers', 'FAILED', d.app_name, d.error_code, d.failed_at FROM symphony.trigger_outbox_dead_letters d) x \
               GROUP BY lane, state, place, code \
               ORDER BY array_position(ARRAY['payments', 'events', 'triggers'], lane), state DESC, items DESC, place, code",
-            sight.of("d.destination", "text")
+            access.of("d.destination", "text")
         )))
         .fetch_all(transaction.session())
         .await?)

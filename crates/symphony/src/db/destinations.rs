@@ -6,7 +6,7 @@ use super::{DbError, calls};
 #[cfg(feature = "worker")]
 use super::{Worker, leases::each};
 #[cfg(feature = "admin")]
-use crate::domain::Act;
+use crate::domain::{Act, Switch};
 #[cfg(feature = "worker")]
 use crate::engine::DestinationState;
 use chrono::{DateTime, Utc};
@@ -203,16 +203,41 @@ impl Auditor {
         self.paused_after(None, i64::MAX).await
     }
 
-    /// Every rail that is configured, served or used, for whoever mistyped one.
+    /// Every rail that is configured, served or was used of late, for whoever mistyped one.
     pub async fn rail_names(&self) -> Result<Vec<String>, DbError> {
         let mut transaction = self.database.begin(Role::Auditor).await?;
         Ok(sqlx::query_scalar(
             "SELECT rail_type FROM symphony.payment_outbox_rails UNION SELECT rail_type FROM symphony.payment_outbox_endpoints \
              UNION SELECT name FROM symphony.outbox_destinations WHERE lane = 'payments' \
-             UNION SELECT name FROM symphony.outbox_unserved WHERE lane = 'payments' ORDER BY 1",
+             UNION SELECT name FROM symphony.outbox_unserved WHERE lane = 'payments' \
+             UNION SELECT rail_type FROM ( \
+                 SELECT rail_type FROM symphony.payment_outbox_instructions ORDER BY outbox_id DESC LIMIT 10000) recent ORDER BY 1",
         )
         .fetch_all(transaction.session())
         .await?)
+    }
+
+    /// Whether there is anything of that name. A topic may be named without its bus.
+    pub async fn is_known(&self, named: &Switch) -> Result<bool, DbError> {
+        let (name, sql) = match named {
+            Switch::Payments | Switch::Events | Switch::Triggers => return Ok(true),
+            Switch::Rail(name) => return Ok(self.rail_names().await?.contains(name)),
+            Switch::Topic(name) => {
+                let ends = format!("/{name}");
+                let topics = self.topic_names().await?;
+                return Ok(topics.iter().any(|topic| topic == name || topic.ends_with(&ends)));
+            }
+            Switch::Participant(name) => (
+                name,
+                "SELECT EXISTS (SELECT FROM symphony.payment_outbox_instructions WHERE participant_id = $1) \
+                     OR EXISTS (SELECT FROM symphony.payment_outbox_paused_participants WHERE participant_id = $1)",
+            ),
+            Switch::App(name) => {
+                (name, "SELECT EXISTS (SELECT FROM symphony.apps WHERE name = $1)")
+            }
+        };
+        let mut transaction = self.database.begin(Role::Auditor).await?;
+        Ok(sqlx::query_scalar(sql).bind(name).fetch_one(transaction.session()).await?)
     }
 
     /// Every topic that a worker has had a route to, for whoever mistyped one.

@@ -451,7 +451,7 @@ impl Auditor {
         before: Option<(DateTime<Utc>, Uuid)>,
         limit: i64,
     ) -> Result<Vec<ExecutionRow>, DbError> {
-        let (mut transaction, sight) = self.database.begin_reading().await?;
+        let (mut transaction, access) = self.database.begin_reading().await?;
         let sql = format!(
             "SELECT e.id, e.app_name, e.source_kind, e.script_name, e.script_version, e.parent_execution_id, e.root_execution_id, \
                     e.trigger_depth, e.state::text AS state, NULL::jsonb AS payload, NULL::jsonb AS result, e.error_code, \
@@ -459,9 +459,9 @@ impl Auditor {
                FROM symphony.trigger_outbox_executions e \
               WHERE e.app_id = $1 AND e.completed_at <= $2 AND (e.completed_at < $2 OR e.id < $3) \
               ORDER BY e.completed_at DESC, e.id DESC LIMIT $4",
-            sight.of("e.error_message", "text")
+            access.of("e.error_message", "text")
         );
-        let sql = format!("{} ORDER BY x.completed_at DESC, x.id DESC", told(sight, &sql));
+        let sql = format!("{} ORDER BY x.completed_at DESC, x.id DESC", told(access, &sql));
         Ok(sqlx::query_as(AssertSqlSafe(sql))
             .bind(app)
             .bind(before.map_or(END_OF_TIME, |(at, _)| at))
@@ -478,7 +478,7 @@ impl Auditor {
         after: Option<Uuid>,
         limit: i64,
     ) -> Result<Vec<ExecutionRow>, DbError> {
-        let (mut transaction, sight) = self.database.begin_reading().await?;
+        let (mut transaction, access) = self.database.begin_reading().await?;
         let sql = format!(
             "WITH page AS MATERIALIZED ( \
                  SELECT p.* FROM (SELECT q.id, q.source_kind, q.script_id, q.parent_execution_id, q.root_execution_id, q.trigger_depth, \
@@ -493,9 +493,9 @@ impl Auditor {
                LEFT JOIN symphony.scripts s ON s.id = p.script_id \
                LEFT JOIN LATERAL (SELECT t.error_code, {} AS error_message FROM symphony.trigger_outbox_attempts t WHERE t.id = p.id \
                                    ORDER BY t.attempt_no DESC LIMIT 1) last ON true",
-            sight.of("t.error_message", "text")
+            access.of("t.error_message", "text")
         );
-        let sql = format!("{} ORDER BY x.id", told(sight, &sql));
+        let sql = format!("{} ORDER BY x.id", told(access, &sql));
         Ok(sqlx::query_as(AssertSqlSafe(sql))
             .bind(app)
             .bind(limit)

@@ -79,7 +79,7 @@ pub enum RoleSource {
 /// What a reader's role lets it see.
 #[cfg(feature = "admin")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sight {
+pub(super) enum ReadAccess {
     /// Everything.
     Whole,
     /// No payloads, destinations and lease tokens: `symphony_readonly`, which has no right to those columns.
@@ -87,7 +87,7 @@ pub(super) enum Sight {
 }
 
 #[cfg(feature = "admin")]
-impl Sight {
+impl ReadAccess {
     /// A column that is hidden from some, or nothing in its place.
     pub(super) fn of(self, column: &str, kind: &str) -> String {
         match self {
@@ -191,11 +191,11 @@ impl Database {
 
     /// Start a reader's transaction, and say what it may see.
     #[cfg(feature = "admin")]
-    pub(super) async fn begin_reading(&self) -> Result<(RoleTransaction, Sight), DbError> {
+    pub(super) async fn begin_reading(&self) -> Result<(RoleTransaction, ReadAccess), DbError> {
         let transaction = self.begin(Role::Auditor).await?;
         let masked = (self.roles == RoleSource::EachTransaction || self.token.is_some())
             && self.held_role(Role::Auditor).await? == "symphony_readonly";
-        Ok((transaction, if masked { Sight::Masked } else { Sight::Whole }))
+        Ok((transaction, if masked { ReadAccess::Masked } else { ReadAccess::Whole }))
     }
 
     /// Start a transaction with the login's own rights.

@@ -234,6 +234,14 @@ impl Schema {
         }
     }
 
+    /// A command of the program that leads to this installation: `symphony migrate`, `symphony --schema billing migrate`.
+    pub fn command(&self, words: &str) -> String {
+        match &self.0 {
+            None => format!("symphony {words}"),
+            Some(schema) => format!("symphony --schema {schema} {words}"),
+        }
+    }
+
     /// A statement, for this schema.
     pub(crate) fn statement(&self, sql: SqlStr) -> SqlStr {
         match self.text(sql.as_str()) {

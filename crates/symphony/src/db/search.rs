@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::roles::Sight;
+use super::roles::ReadAccess;
 use super::{Auditor, DbError, Role};
 
 /// An item that something else than its own id names.
@@ -43,7 +43,7 @@ impl Auditor {
         time_max: Duration,
     ) -> Result<Vec<FoundElsewhere>, DbError> {
         let until = Instant::now() + time_max;
-        let (mut transaction, sight) = self.database.begin_reading().await?;
+        let (mut transaction, access) = self.database.begin_reading().await?;
         transaction.give_up_statements_after(time_max).await?;
         let is_trace = text.len() == 32 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
         let trace = is_trace.then(|| format!("00-{}-%", text.to_lowercase()));
@@ -70,7 +70,7 @@ impl Auditor {
             .bind(FOUND_MAX)
             .fetch_all(transaction.session())
             .await?;
-        if let (Some(trace), Sight::Whole) = (trace, sight) {
+        if let (Some(trace), ReadAccess::Whole) = (trace, access) {
             // Not 0, which would mean no limit.
             let left = until.saturating_duration_since(Instant::now());
             transaction.give_up_statements_after(left.max(Duration::from_millis(1))).await?;

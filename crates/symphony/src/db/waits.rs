@@ -5,7 +5,7 @@ use serde::Serialize;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
-use super::roles::Sight;
+use super::roles::ReadAccess;
 use super::{DbError, RoleTransaction};
 use crate::domain::OutboxId;
 
@@ -100,7 +100,7 @@ pub(super) async fn of_payment(
 
 pub(super) async fn of_event(
     transaction: &mut RoleTransaction,
-    sight: Sight,
+    access: ReadAccess,
     event: Uuid,
 ) -> Result<Option<EventWaits>, DbError> {
     Ok(sqlx::query_as(AssertSqlSafe(format!(
@@ -123,7 +123,7 @@ pub(super) async fn of_event(
            LEFT JOIN symphony.outbox_destination_status away \
              ON away.lane = 'events' AND away.open_since IS NOT NULL AND starts_with({}, away.name || '/') \
           WHERE i.event_id = $1",
-        sight.of("k.destination", "text")
+        access.of("k.destination", "text")
     )))
     .bind(event)
     .fetch_optional(transaction.session())

@@ -3,7 +3,36 @@
 use super::producer::confirmed;
 use super::{Database, DbError, Role, RoleTransaction, Session};
 
-/// Works items on behalf of one worker.
+/// Works items on behalf of one worker. The engine calls it; whoever has an engine needs only a lane.
+///
+/// ```no_run
+/// # async fn pay(_item: &symphony::db::ClaimedItem) -> String { String::new() }
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use symphony::db::{ClaimRequest, Completion, Database, RoleSource};
+/// use symphony::domain::Outcome;
+///
+/// let options = "postgres://worker@localhost/shop".parse()?;
+/// let worker = Database::connect(options, 4, RoleSource::EachTransaction).await?.worker();
+/// let rails = ["sepa".to_owned()];
+/// let request = ClaimRequest {
+///     worker_id: "host-1:4711:a",
+///     batch_size: 10,
+///     lease_seconds: 60,
+///     rails: Some(&rails),
+///     due_from: None,
+///     endpoints: None,
+/// };
+/// // One with `must_inquire` may have been paid: the rail is asked about it, and nothing is sent.
+/// for item in worker.claim(&request).await?.items.iter().filter(|item| !item.must_inquire) {
+///     // Under `item.rail_key`, which is the same on every try.
+///     let reference = pay(item).await;
+///     let completion = Completion::new(item.lease(), Outcome::Dispatched);
+///     let completion = Completion { rail_reference: Some(reference), ..completion };
+///     worker.complete(request.worker_id, &completion).await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Worker {
     pub(super) database: Database,
@@ -17,6 +46,11 @@ impl Worker {
     /// How long one call may take.
     pub(crate) fn call_limit(&self) -> std::time::Duration {
         self.database.call_limit
+    }
+
+    /// A command of the program that leads to this installation, to be named in a message.
+    pub fn command(&self, words: &str) -> String {
+        self.database.schema().command(words)
     }
 
     /// One call of a worker: a transaction of its own, with a limit on the whole. If no answer comes in time, nobody

@@ -222,10 +222,9 @@ impl Host {
         let found = found.map_err(|error| Refusal::Failure(format!("secrets: {error}")))?;
         let value = found.ok_or_else(|| {
             let name: String = name.chars().filter(|c| !c.is_control()).take(100).collect();
-            Refusal::Failure(format!(
-                "secrets: app {} has no secret {name}: symphony app secret set {} {name} --reason WHY",
-                self.app, self.app
-            ))
+            let app = &self.app;
+            let set = self.store.command(&format!("app secret set {app} {name} --reason WHY"));
+            Refusal::Failure(format!("secrets: app {app} has no secret {name}: {set}"))
         })?;
         self.shared.keep_secret(name, &value);
         Ok(value)

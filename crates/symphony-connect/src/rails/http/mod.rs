@@ -23,7 +23,7 @@ use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Request, Uri};
 use symphony::FieldErrors;
-use symphony::lanes::payments::rail::{Answer, Clearance, Inquiry, Payment, Rail, Terms, Verdict};
+use symphony::lanes::payments::rail::{Answer, Inquiry, Payment, Rail, SendCheck, Terms, Verdict};
 use symphony::money::{Defect, DestinationRule};
 use tokio::time::Instant;
 
@@ -67,14 +67,14 @@ impl HttpRail {
     async fn post(
         &self,
         payment: &Payment,
-        clearance: Option<&dyn Clearance>,
+        check: Option<&dyn SendCheck>,
     ) -> Result<Reply, Failure> {
         let deadline = Instant::now() + self.terms.timeout;
         let body = Bytes::copy_from_slice(payment.payload.get().as_bytes());
         let mut request =
             self.request(Method::POST, &self.payments, &self.payments.target, payment, body);
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        self.payments.origin.exchange_when(request, deadline, clearance).await
+        self.payments.origin.exchange_when(request, deadline, check).await
     }
 
     fn answer(&self, payment: &Payment, reply: Result<Reply, Failure>) -> Answer {
@@ -147,8 +147,8 @@ impl Rail for HttpRail {
         self.answer(payment, self.post(payment, None).await)
     }
 
-    async fn dispatch_when(&self, payment: &Payment, clearance: &dyn Clearance) -> Answer {
-        self.answer(payment, self.post(payment, Some(clearance)).await)
+    async fn dispatch_when(&self, payment: &Payment, check: &dyn SendCheck) -> Answer {
+        self.answer(payment, self.post(payment, Some(check)).await)
     }
 
     async fn inquire(&self, payment: &Payment) -> Inquiry {

@@ -2,10 +2,12 @@
 
 use std::process::ExitCode;
 
-use symphony::db::ActCall;
+use symphony::db::{ActCall, Operator};
+use symphony::domain::Act;
 
 use super::super::acts::{self, Verb, approved_act, as_operator};
 use super::super::approval::{self, Acted};
+use super::change::Change;
 use super::{execution, in_words, script_of};
 use crate::cli::{AppAct, ExecutionAct, Global};
 use crate::output::{self, Failure};
@@ -55,27 +57,22 @@ pub(super) async fn replay(global: &Global, options: &ExecutionAct) -> Result<Ex
 }
 
 pub(super) async fn delete(global: &Global, options: &AppAct) -> Result<ExitCode, Failure> {
-    let act = approved_act(&options.act)?;
-    as_operator(global, async |operator| {
-        let target = format!("app {}", output::plain(&options.name));
-        let wished = options.act.request_approval;
-        let call = ActCall::delete_app(&options.name);
-        let doing = operator.delete_app(&options.name, &act);
-        let answer = match approval::act_or_ask(&operator, wished, &act, &call, doing).await {
-            Ok(Acted::Done(answer)) => answer,
-            Ok(Acted::Asked(request)) => {
-                return approval::tell_asked(global, &DELETE, &target, &[request]);
-            }
-            Err(error) => return Err(in_words(error)),
-        };
-        let ends = match answer.items {
-            0 => "nothing of it is pending".to_owned(),
-            1 => "1 pending execution ends FAILED".to_owned(),
-            items => format!("{items} pending executions end FAILED"),
-        };
-        let becomes = format!("scripts, routes, triggers and entries go, {ends}, the ledger stays");
-        let ends = approval::ending(&operator, "triggers", &act, wished).await?;
-        acts::tell(global, &DELETE, ends, &answer, &target, &becomes)
-    })
-    .await
+    let change = Change {
+        target: format!("app {}", output::plain(&options.name)),
+        call: ActCall::delete_app(&options.name),
+        options: &options.act,
+        verb: &DELETE,
+    };
+    let doing =
+        async |operator: &Operator, act: &Act| operator.delete_app(&options.name, act).await;
+    change
+        .run(global, doing, |answer| {
+            let ends = match answer.items {
+                0 => "nothing of it is pending".to_owned(),
+                1 => "1 pending execution ends FAILED".to_owned(),
+                items => format!("{items} pending executions end FAILED"),
+            };
+            format!("scripts, routes, triggers and entries go, {ends}, the ledger stays")
+        })
+        .await
 }

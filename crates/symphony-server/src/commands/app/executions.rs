@@ -7,11 +7,13 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use symphony::db::{ExecutionAttemptRow, ExecutionQuery, ExecutionRow};
+use symphony::domain::Switch;
 use symphony::json::pretty;
 use symphony::lanes::triggers::executor::LogLine;
 use uuid::Uuid;
 
 use super::super::acts::as_operator;
+use super::super::names;
 use super::super::suggested_command::symphony;
 use super::{execution, script_of, took};
 use crate::cli::{AppExecutions, ExecutionState, Global};
@@ -27,10 +29,8 @@ pub(super) async fn list(global: &Global, options: &AppExecutions) -> Result<Exi
         let query = ExecutionQuery { app, state, before: None, limit };
         let mut found = reader.executions(query).await?;
         // Executions outlive their app: only an app without any must be one that exists.
-        if let (true, Some(app)) = (found.is_empty(), app)
-            && reader.app(app).await?.is_none()
-        {
-            return Err(Failure::new(format!("there is no app {app:?}")).with_code("P7007"));
+        if let (true, Some(app)) = (found.is_empty(), app) {
+            names::require_known(&reader, &[Switch::App(app.to_owned())]).await?;
         }
         let limit = usize::try_from(options.limit).unwrap_or(usize::MAX);
         let more = found.len() > limit;

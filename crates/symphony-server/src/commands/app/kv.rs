@@ -4,11 +4,10 @@ use std::io::Read as _;
 use std::process::ExitCode;
 
 use serde_json::value::RawValue;
-use symphony::db::{ActCall, DbError, EntryAnswer, KvEntryRow, KvQuery, Operator};
-use symphony::domain::Act;
+use symphony::db::{ActCall, DbError, KvEntryRow, KvQuery};
 
-use super::super::acts::{self, Verb, approved_act, as_operator};
-use super::super::approval::{self, Acted};
+use super::super::acts::{Verb, as_operator};
+use super::change::Change;
 use super::in_words;
 use crate::bounds::APP_FILE_BYTES_MAX;
 use crate::cli::{ApprovedAct, Global, Kv};
@@ -26,18 +25,34 @@ pub(super) async fn run(global: &Global, what: &Kv) -> Result<ExitCode, Failure>
         Kv::Set { app, key, value, ttl, act } => {
             let value = json_value(value)?;
             let call = ActCall::set_entry(app, key, &value, *ttl);
-            let write = Write { app, key, call, options: act, verb: &SET };
-            write
-                .run(global, async |operator, act| {
-                    operator.set_entry(app, key, &value, *ttl, act).await
-                })
+            write(app, key, call, act, &SET)
+                .run(
+                    global,
+                    async |operator, act| operator.set_entry(app, key, &value, *ttl, act).await,
+                    |answer| {
+                        if answer.existed {
+                            "it replaces what was there, and fires what watches it".to_owned()
+                        } else {
+                            "it is new, and fires what watches it".to_owned()
+                        }
+                    },
+                )
                 .await
         }
         Kv::Delete { app, key, act } => {
             let call = ActCall::delete_entry(app, key);
-            let write = Write { app, key, call, options: act, verb: &DELETE };
-            write
-                .run(global, async |operator, act| operator.delete_entry(app, key, act).await)
+            write(app, key, call, act, &DELETE)
+                .run(
+                    global,
+                    async |operator, act| operator.delete_entry(app, key, act).await,
+                    |answer| {
+                        if answer.existed {
+                            "what watches it is fired".to_owned()
+                        } else {
+                            "there is none, so nothing is fired".to_owned()
+                        }
+                    },
+                )
                 .await
         }
     }
@@ -96,45 +111,15 @@ fn unreadable(error: DbError) -> Failure {
     }
 }
 
-/// A write of one entry, before it is known which.
-struct Write<'a> {
-    app: &'a str,
-    key: &'a str,
+fn write<'a>(
+    app: &str,
+    key: &str,
     call: ActCall,
     options: &'a ApprovedAct,
-    verb: &'a Verb,
-}
-
-impl Write<'_> {
-    async fn run(
-        &self,
-        global: &Global,
-        write: impl AsyncFn(&Operator, &Act) -> Result<EntryAnswer, DbError>,
-    ) -> Result<ExitCode, Failure> {
-        let Self { app, key, call, options, verb } = self;
-        let act = approved_act(options)?;
-        as_operator(global, async |operator| {
-            let target = format!("entry {} of app {}", output::plain(key), output::plain(app));
-            let wished = options.request_approval;
-            let doing = write(&operator, &act);
-            let answer = match approval::act_or_ask(&operator, wished, &act, call, doing).await {
-                Ok(Acted::Done(answer)) => answer,
-                Ok(Acted::Asked(request)) => {
-                    return approval::tell_asked(global, verb, &target, &[request]);
-                }
-                Err(error) => return Err(in_words(error)),
-            };
-            let becomes = match (verb.would, answer.existed) {
-                ("delete", true) => "what watches it is fired",
-                ("delete", false) => "there is none, so nothing is fired",
-                (_, true) => "it replaces what was there, and fires what watches it",
-                (_, false) => "it is new, and fires what watches it",
-            };
-            let ends = approval::ending(&operator, "triggers", &act, wished).await?;
-            acts::tell(global, verb, ends, &answer, &target, becomes)
-        })
-        .await
-    }
+    verb: &'static Verb,
+) -> Change<'a> {
+    let target = format!("entry {} of app {}", output::plain(key), output::plain(app));
+    Change { target, call, options, verb }
 }
 
 /// JSON as it was written: no number of it becomes a float.

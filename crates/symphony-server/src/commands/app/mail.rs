@@ -2,10 +2,11 @@
 
 use std::process::ExitCode;
 
-use symphony::db::ActCall;
+use symphony::db::{ActCall, Operator};
+use symphony::domain::Act;
 
 use super::super::acts::{self, REPEAT, Verb, approved_act, as_operator};
-use super::super::approval::{self, Acted};
+use super::change::Change;
 use super::in_words;
 use crate::cli::{AppMail, Global, MailAct};
 use crate::output::{self, Failure};
@@ -22,31 +23,25 @@ pub(super) async fn run(global: &Global, what: &AppMail) -> Result<ExitCode, Fai
 }
 
 async fn grant(global: &Global, options: &MailAct) -> Result<ExitCode, Failure> {
-    let act = approved_act(&options.act)?;
-    as_operator(global, async |operator| {
-        let target = target(options);
-        let wished = options.act.request_approval;
-        let call = ActCall::grant_mail(&options.app, &options.filter);
-        let doing = operator.grant_mail(&options.app, &options.filter, &act);
-        let answer = match approval::act_or_ask(&operator, wished, &act, &call, doing).await {
-            Ok(Acted::Done(answer)) => answer,
-            Ok(Acted::Asked(request)) => {
-                return approval::tell_asked(global, &GRANT, &target, &[request]);
-            }
-            Err(error) => return Err(in_words(error)),
-        };
-        let becomes = match (answer.granted_before, answer.addresses_of_others) {
+    let change = Change {
+        target: target(options),
+        call: ActCall::grant_mail(&options.app, &options.filter),
+        options: &options.act,
+        verb: &GRANT,
+    };
+    let doing = async |operator: &Operator, act: &Act| {
+        operator.grant_mail(&options.app, &options.filter, act).await
+    };
+    change
+        .run(global, doing, |answer| match (answer.granted_before, answer.addresses_of_others) {
             (true, _) => "it was granted before, and nothing changes".to_owned(),
             (false, 0) => "no other app has an address within it".to_owned(),
             (false, 1) => "an address within it is another app's, and both get its mail".to_owned(),
             (false, others) => {
                 format!("{others} addresses within it are other apps', and both get their mail")
             }
-        };
-        let ends = approval::ending(&operator, "triggers", &act, wished).await?;
-        acts::tell(global, &GRANT, ends, &answer, &target, &becomes)
-    })
-    .await
+        })
+        .await
 }
 
 async fn revoke(global: &Global, options: &MailAct) -> Result<ExitCode, Failure> {

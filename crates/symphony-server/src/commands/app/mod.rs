@@ -4,13 +4,14 @@
 //! - [`push`]: make an app what its folder says, and say what that changed.
 //! - [`local`]: a script of a folder run without a database; [`run`](mod@run) and [`test`](mod@test) are the commands.
 //! - [`executions`], [`tree`]: what ran, and what fired what.
-//! - [`acts`]: replay, delete.
+//! - [`acts`]: replay, delete. [`change`]: what all changes do alike.
 //! - [`mail`]: whose mail is whose.
 //! - [`versions`]: what pushes made of an app, and back to it.
 //! - [`kv`], [`secret`]: entries and secrets.
 //! - [`dev`]: push again on every change, and follow the logs.
 
 mod acts;
+mod change;
 mod dev;
 mod effects;
 mod executions;

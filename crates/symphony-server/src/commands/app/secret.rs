@@ -5,11 +5,10 @@ use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 
-use symphony::db::{ActCall, DbError, Operator, SecretAnswer, SecretRow};
-use symphony::domain::Act;
+use symphony::db::{ActCall, SecretRow};
 
-use super::super::acts::{self, Verb, approved_act, as_operator};
-use super::super::approval::{self, Acted};
+use super::super::acts::{Verb, as_operator};
+use super::change::Change;
 use super::in_words;
 use crate::apps::secrets::{SecretKeys, value_defect};
 use crate::bounds::SECRET_BYTES_MAX;
@@ -28,17 +27,29 @@ pub(super) async fn run(global: &Global, what: &AppSecret) -> Result<ExitCode, F
             let value = value(from_file.as_deref())?;
             let sealed = keys.seal(app, name, &value).map_err(Failure::new)?;
             let call = ActCall::set_secret(app, name, &sealed);
-            change(global, app, name, (&SET, act, &call), async |operator, act| {
-                operator.set_secret(app, name, &sealed, act).await
-            })
-            .await
+            change(app, name, call, act, &SET)
+                .run(
+                    global,
+                    async |operator, act| operator.set_secret(app, name, &sealed, act).await,
+                    |answer| {
+                        if answer.existed {
+                            "runs that begin from now on get the new one".to_owned()
+                        } else {
+                            "it is new".to_owned()
+                        }
+                    },
+                )
+                .await
         }
         AppSecret::Delete { app, name, act } => {
             let call = ActCall::delete_secret(app, name);
-            change(global, app, name, (&DELETE, act, &call), async |operator, act| {
-                operator.delete_secret(app, name, act).await
-            })
-            .await
+            change(app, name, call, act, &DELETE)
+                .run(
+                    global,
+                    async |operator, act| operator.delete_secret(app, name, act).await,
+                    |_| "scripts that read it fail from now on".to_owned(),
+                )
+                .await
         }
     }
 }
@@ -96,32 +107,13 @@ async fn list(global: &Global, app: &str) -> Result<ExitCode, Failure> {
     .await
 }
 
-async fn change(
-    global: &Global,
+fn change<'a>(
     app: &str,
     name: &str,
-    (verb, options, call): (&Verb, &ApprovedAct, &ActCall),
-    doing: impl AsyncFn(&Operator, &Act) -> Result<SecretAnswer, DbError>,
-) -> Result<ExitCode, Failure> {
-    let act = approved_act(options)?;
-    as_operator(global, async |operator| {
-        let target = format!("secret {} of app {}", output::plain(name), output::plain(app));
-        let wished = options.request_approval;
-        let doing = doing(&operator, &act);
-        let answer = match approval::act_or_ask(&operator, wished, &act, call, doing).await {
-            Ok(Acted::Done(answer)) => answer,
-            Ok(Acted::Asked(request)) => {
-                return approval::tell_asked(global, verb, &target, &[request]);
-            }
-            Err(error) => return Err(in_words(error)),
-        };
-        let becomes = match (verb.would, answer.existed) {
-            ("delete", _) => "scripts that read it fail from now on",
-            (_, true) => "runs that begin from now on get the new one",
-            (_, false) => "it is new",
-        };
-        let ends = approval::ending(&operator, "triggers", &act, wished).await?;
-        acts::tell(global, verb, ends, &answer, &target, becomes)
-    })
-    .await
+    call: ActCall,
+    options: &'a ApprovedAct,
+    verb: &'static Verb,
+) -> Change<'a> {
+    let target = format!("secret {} of app {}", output::plain(name), output::plain(app));
+    Change { target, call, options, verb }
 }

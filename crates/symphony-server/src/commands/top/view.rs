@@ -5,9 +5,10 @@ use ratatui::crossterm::event::KeyCode;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
-use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table};
+use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table, Wrap};
 use symphony::db::{DestinationStatus, LaneStatus, WorkerRow};
 
+use crate::commands::suggested_command::symphony;
 use crate::output;
 
 /// What was read at one moment.
@@ -141,9 +142,9 @@ impl Screen {
                     .style(self.tone(lane.pending > 0 && lane.live_worker_count == 0)),
             ])
         });
-        let widths = [9, 8, 8, 8, 7, 7, 7, 7, 6, 7].map(Constraint::Length);
+        let widths = [9, 8, 8, 8, 7, 7, 7, 7, 7, 7].map(Constraint::Length);
         let names = [
-            "lane", "state", "pending", "due", "flying", "oldest", "calls/m", "parked", "dead",
+            "lane", "state", "pending", "due", "leased", "oldest", "calls/m", "parked", "failed",
             "workers",
         ];
         let table = Table::new(rows, widths).header(self.heading(names));
@@ -215,24 +216,29 @@ impl Screen {
 
     fn draw_help(frame: &mut Frame<'_>) {
         let area = frame.area();
-        let (width, height) = (60.min(area.width), 12.min(area.height));
+        let (width, height) = (76.min(area.width), 14.min(area.height));
         let middle = Rect {
             x: area.x + (area.width - width) / 2,
             y: area.y + (area.height - height) / 2,
             width,
             height,
         };
-        let text = "due      could go out now\n\
-                    flying   held by a worker\n\
-                    oldest   since it was asked for; parked ones left out\n\
-                    parked   wait for a person: symphony dlq list --parked\n\
-                    dead     FAILED: symphony dlq list --failed\n\
-                    breaker  OPEN: in trouble and left alone\n\
-                    spoke    how long ago; gone after 20 s\n\n\
-                    ? closes this";
+        let text = format!(
+            "due      could go out now\n\
+             leased   held by a worker\n\
+             oldest   since it was asked for; parked ones left out\n\
+             parked   wait for a person: {}\n\
+             failed   for good: {}\n\
+             breaker  OPEN: in trouble and left alone\n\
+             spoke    how long ago; gone after 20 s\n\n\
+             ? closes this",
+            symphony("dlq list --parked"),
+            symphony("dlq list --failed")
+        );
         frame.render_widget(Clear, middle);
         let block = Block::bordered().title("help");
-        frame.render_widget(Paragraph::new(text).block(block), middle);
+        let text = Paragraph::new(text).wrap(Wrap { trim: true });
+        frame.render_widget(text.block(block), middle);
     }
 }
 
@@ -316,7 +322,7 @@ mod tests {
         for part in [
             "database pay on db1:5432 as dana",
             &format!(
-                "payments running 12      3       4      {:7}1200   1      2     2",
+                "payments running 12      3       4      {:7}1200   1      2      2",
                 output::length(90)
             ),
             "events   PAUSED",

@@ -160,7 +160,7 @@ impl EventFigures {
 impl Auditor {
     /// The life of one event.
     pub async fn event_life(&self, event: Uuid) -> Result<Option<EventLife>, DbError> {
-        let (mut transaction, sight) = self.database.begin_reading().await?;
+        let (mut transaction, access) = self.database.begin_reading().await?;
         // One snapshot for all of it: otherwise an outcome written between two reads would seem to come from nowhere.
         sqlx::query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             .execute(transaction.session())
@@ -175,7 +175,7 @@ impl Auditor {
                FROM symphony.event_outbox_identities i \
                JOIN symphony.event_outbox e ON e.bucket = i.bucket AND e.log_position = i.position \
               WHERE i.event_id = $1",
-            sight.of("e.event", "json")
+            access.of("e.event", "json")
         )))
         .bind(event)
         .fetch_optional(transaction.session())
@@ -188,8 +188,8 @@ impl Auditor {
                FROM symphony.event_outbox_identities i \
                JOIN symphony.event_outbox_attempts a ON a.bucket = i.bucket AND a.position = i.position \
               WHERE i.event_id = $1 ORDER BY a.redrive_no, a.attempt_no",
-            sight.of("a.destination", "text"),
-            sight.of("a.lease_token", "uuid")
+            access.of("a.destination", "text"),
+            access.of("a.lease_token", "uuid")
         )))
         .bind(event)
         .fetch_all(transaction.session())
@@ -202,7 +202,7 @@ impl Auditor {
         .fetch_all(transaction.session())
         .await?;
         let waits = match record.state.as_str() {
-            "PENDING" => waits::of_event(&mut transaction, sight, event).await?,
+            "PENDING" => waits::of_event(&mut transaction, access, event).await?,
             _ => None,
         };
         Ok(Some(EventLife { record, attempts, events, waits }))
@@ -217,7 +217,7 @@ impl Auditor {
             },
             None => (None, None),
         };
-        let (mut transaction, sight) = self.database.begin_reading().await?;
+        let (mut transaction, access) = self.database.begin_reading().await?;
         Ok(sqlx::query_as(AssertSqlSafe(format!(
             "SELECT l.event_id, l.event_type, l.event_key, l.position AS log_position, \
                     CASE a.state WHEN 'FAILED' THEN 'FAILED' ELSE 'SENT' END AS state, a.completed_at AS ended_at, \
@@ -241,7 +241,7 @@ impl Auditor {
                 AND ($7::timestamptz IS NULL OR l.created_at >= $7) \
                 AND ($8::timestamptz IS NULL OR l.created_at < $8) \
               ORDER BY l.position LIMIT $9",
-            sight.of("a.destination", "text")
+            access.of("a.destination", "text")
         )))
         .bind(filter.sent)
         .bind(exact)

@@ -12,8 +12,8 @@ const NAMED_MAX: usize = 30;
 pub enum MigrateError {
     /// Nothing there.
     #[error(
-        "Symphony is not installed in schema {schema} of this database: run `symphony migrate`{}",
-        in_schema(.schema)
+        "Symphony is not installed in schema {schema} of this database: run `{}`",
+        .schema.command("migrate")
     )]
     NotInstalled {
         /// Where it was looked for.
@@ -21,9 +21,13 @@ pub enum MigrateError {
     },
     /// Other functions.
     #[error(
-        "this database has functions, views or privileges of another version than this build: run `symphony migrate`"
+        "this database has functions, views or privileges of another version than this build: run `{}`",
+        .schema.command("migrate")
     )]
-    CodeDiffers,
+    CodeDiffers {
+        /// Where.
+        schema: Schema,
+    },
     /// From the future.
     #[error(
         "this database has schema version {installed}, newer than this build's {SCHEMA_VERSION}: use a newer symphony"
@@ -34,19 +38,26 @@ pub enum MigrateError {
     },
     /// Other tables.
     #[error(
-        "this database has other tables than this build (until 1.0 they change in place): keep the older symphony, or recreate everything, ledger included, with `symphony migrate --fresh --yes` ({})",
+        "this database has other tables than this build (until 1.0 they change in place): keep the older symphony, or recreate everything, ledger included, with `{}` ({})",
+        .schema.command("migrate --fresh --yes"),
         named(.differences)
     )]
     TablesDiffer {
+        /// Where.
+        schema: Schema,
         /// In what.
         differences: Vec<String>,
     },
     /// Not as declared.
     #[error(
-        "the schema is not as declared: {}; `symphony doctor` says what is wrong, `symphony migrate` restores what it can",
-        named(.differences)
+        "the schema is not as declared: {}; `{}` says what is wrong, `{}` restores what it can",
+        named(.differences),
+        .schema.command("doctor"),
+        .schema.command("migrate")
     )]
     ChangedByHand {
+        /// Where.
+        schema: Schema,
         /// In what.
         differences: Vec<String>,
     },
@@ -82,9 +93,12 @@ pub enum MigrateError {
     },
     /// An older installation.
     #[error(
-        "an older installation is here ({found}): `symphony migrate --replace-legacy --yes` drops it, if it holds no unfinished rows"
+        "an older installation is here ({found}): `{}` drops it, if it holds no unfinished rows",
+        .schema.command("migrate --replace-legacy --yes")
     )]
     Legacy {
+        /// Where the new one was to be installed.
+        schema: Schema,
         /// What was found.
         found: String,
     },
@@ -113,7 +127,7 @@ pub enum MigrateError {
     },
     /// The login may not.
     #[error(
-        "the login lacks the rights to migrate: {message}; it needs CREATEROLE and must own the database, or be a superuser"
+        "the login lacks the rights to migrate: {message}; it needs CREATEROLE and CREATE on the database, or be a superuser"
     )]
     Privilege {
         /// What the database said.
@@ -130,7 +144,7 @@ impl MigrateError {
         match self {
             Self::NotInstalled { .. }
             | Self::EarlierBuild
-            | Self::CodeDiffers
+            | Self::CodeDiffers { .. }
             | Self::TablesDiffer { .. }
             | Self::Newer { .. } => Some("SYM01"),
             Self::ChangedByHand { .. }
@@ -142,11 +156,6 @@ impl MigrateError {
             Self::Legacy { .. } | Self::LegacyUnfinished { .. } | Self::Blocked { .. } => None,
         }
     }
-}
-
-/// What has to be added to a command.
-fn in_schema(schema: &Schema) -> String {
-    if *schema == Schema::default() { String::new() } else { format!(" --schema {schema}") }
 }
 
 fn named(all: &[String]) -> String {

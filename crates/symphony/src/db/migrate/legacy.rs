@@ -61,7 +61,8 @@ pub(super) async fn replace(
         return Err(MigrateError::Foreign { objects: named });
     }
     if !options.replace_legacy {
-        return Err(MigrateError::Legacy { found: named.join("; ") });
+        let schema = options.schema.clone();
+        return Err(MigrateError::Legacy { schema, found: named.join("; ") });
     }
     if found.iter().any(|f| f.name.starts_with("table")) {
         // Locked first: a row must not slip in between the count and the drop.

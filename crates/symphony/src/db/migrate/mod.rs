@@ -3,7 +3,7 @@
 //! What is there is compared fact by fact with what is declared ([`catalog`](super::catalog)). What the data allows is
 //! repaired in place; the rest is named, nothing that differs is stamped, and nothing that is not ours is dropped.
 //!
-//! Works without superuser, given CREATEROLE and ownership of the database (as on Aurora and RDS): the
+//! Works without superuser, given CREATEROLE and CREATE on the database (as on Aurora and RDS): the
 //! migrating login becomes a member of the owner role for the length of the transaction, and no longer.
 
 mod blockers;
@@ -183,7 +183,8 @@ async fn in_transaction(
             return Err(MigrateError::Newer { installed });
         }
         State::TablesDiffer if !options.fresh => {
-            return Err(MigrateError::TablesDiffer { differences: said(&differences) });
+            let (schema, differences) = (schema.clone(), said(&differences));
+            return Err(MigrateError::TablesDiffer { schema, differences });
         }
         _ => {}
     }
@@ -330,9 +331,12 @@ pub async fn require_known(
             Ok(Some((version, tables, _)))
                 if version < SCHEMA_VERSION || tables != schema::tables_hash() =>
             {
-                Err(MigrateError::TablesDiffer { differences: vec!["by its stamp".to_owned()] })
+                let differences = vec!["by its stamp".to_owned()];
+                Err(MigrateError::TablesDiffer { schema: schema.clone(), differences })
             }
-            Ok(Some((_, _, code))) if code != schema::code_hash() => Err(MigrateError::CodeDiffers),
+            Ok(Some((_, _, code))) if code != schema::code_hash() => {
+                Err(MigrateError::CodeDiffers { schema: schema.clone() })
+            }
             Ok(Some(_)) => Ok(()),
         },
         Err(MigrateError::Privilege { .. }) => Ok(()),
@@ -352,7 +356,7 @@ pub async fn require_declared(
     if differences.is_empty() {
         return Ok(());
     }
-    Err(MigrateError::ChangedByHand { differences: said(&differences) })
+    Err(MigrateError::ChangedByHand { schema: schema.clone(), differences: said(&differences) })
 }
 
 /// Take on a role that may read everything an auditor may: the login itself, a role it has, or the owner. In a

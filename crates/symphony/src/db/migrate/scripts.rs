@@ -146,7 +146,7 @@ DECLARE
     v_foreign TEXT;
 BEGIN
     IF pg_catalog.to_regclass('public.payment_outbox') IS NOT NULL OR pg_catalog.to_regtype('public.outbox_status') IS NOT NULL THEN
-        RAISE EXCEPTION 'an older installation is here: `symphony migrate --replace-legacy --yes` drops it';
+        RAISE EXCEPTION 'an older installation is here: `@REPLACE@` drops it';
     END IF;
     IF EXISTS (SELECT FROM pg_catalog.pg_namespace
                 WHERE nspname = 'symphony_internal' AND nspowner = pg_catalog.to_regrole('symphony_control')) THEN
@@ -197,7 +197,10 @@ pub fn print(schema: &Schema) -> String {
          BEGIN;\n",
     );
     for part in [
-        schema.text(REFUSE_OTHERS).replace("@FOREIGN@", &catalog::foreign_objects_literal(schema)),
+        schema
+            .text(REFUSE_OTHERS)
+            .replace("@REPLACE@", &schema.command("migrate --replace-legacy --yes"))
+            .replace("@FOREIGN@", &catalog::foreign_objects_literal(schema)),
         schema::script(Section::Roles),
         schema.text(BECOME_OWNER).into_owned(),
         schema.text(LOCK_STAMP).into_owned(),

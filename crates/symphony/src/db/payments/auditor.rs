@@ -278,7 +278,7 @@ impl Auditor {
 
     /// The life of one item, or `None` if there is no such item.
     pub async fn life(&self, item: OutboxId) -> Result<Option<ItemLife>, DbError> {
-        let (mut transaction, sight) = self.database.begin_reading().await?;
+        let (mut transaction, access) = self.database.begin_reading().await?;
         // One snapshot for all of it: otherwise an item that ends between two reads would seem to have vanished.
         sqlx::query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             .execute(transaction.session())
@@ -287,7 +287,7 @@ impl Auditor {
             "SELECT outbox_id, instruction_id, idempotency_key, participant_id, sequence_id, rail_type, \
                     {} AS payload, created_at, redrive_of, redrive_no \
                FROM symphony.payment_outbox_instructions WHERE outbox_id = $1",
-            sight.of("payload", "jsonb")
+            access.of("payload", "jsonb")
         )))
         .bind(item)
         .fetch_optional(transaction.session())
@@ -306,7 +306,7 @@ impl Auditor {
             "SELECT attempt_no, state::text, outcome_unknown, claimed_at, completed_at, rail_reference, rail_code, \
                     error_code, error_message, latency_ms, worker_id, {} AS lease_token \
                FROM symphony.payment_outbox_attempts WHERE outbox_id = $1 ORDER BY attempt_no",
-            sight.of("lease_token", "uuid")
+            access.of("lease_token", "uuid")
         )))
         .bind(item)
         .fetch_all(transaction.session())

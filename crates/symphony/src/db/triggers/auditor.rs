@@ -7,7 +7,7 @@ use sqlx::AssertSqlSafe;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use crate::db::roles::Sight;
+use crate::db::roles::ReadAccess;
 use crate::db::{Auditor, DbError, Role};
 
 /// An app at a glance.
@@ -99,28 +99,28 @@ enum Part {
 }
 
 impl Part {
-    fn of(self, sight: Sight, column: &str) -> String {
-        let sight = if self == Self::Whole { sight } else { Sight::Masked };
-        sight.of(column, "jsonb")
+    fn of(self, access: ReadAccess, column: &str) -> String {
+        let access = if self == Self::Whole { access } else { ReadAccess::Masked };
+        access.of(column, "jsonb")
     }
 }
 
 /// The columns of [`ExecutionRow`], of executions that have ended.
-fn ended(sight: Sight, part: Part) -> String {
+fn ended(access: ReadAccess, part: Part) -> String {
     format!(
         "SELECT e.id, e.app_name, e.source_kind, e.script_name, e.script_version, e.parent_execution_id, e.root_execution_id, \
                 e.trigger_depth, e.state::text AS state, {} AS payload, {} AS result, e.error_code, {} AS error_message, {} AS logs, \
                 e.attempts, e.created_at, e.completed_at, e.app_id, e.origin_principal, e.principal \
            FROM symphony.trigger_outbox_executions e",
-        part.of(sight, "e.payload"),
-        part.of(sight, "e.result"),
-        sight.of("e.error_message", "text"),
-        part.of(sight, "e.logs")
+        part.of(access, "e.payload"),
+        part.of(access, "e.result"),
+        access.of("e.error_message", "text"),
+        part.of(access, "e.logs")
     )
 }
 
 /// The same of executions that have not.
-fn pending(sight: Sight, part: Part) -> String {
+fn pending(access: ReadAccess, part: Part) -> String {
     format!(
         "SELECT p.id, a.name AS app_name, p.source_kind, s.name AS script_name, s.version AS script_version, p.parent_execution_id, p.root_execution_id, p.trigger_depth, \
                 'PENDING' AS state, {} AS payload, NULL::jsonb AS result, last.error_code, last.error_message, {} AS logs, \
@@ -129,9 +129,9 @@ fn pending(sight: Sight, part: Part) -> String {
            LEFT JOIN symphony.scripts s ON s.id = p.script_id \
            LEFT JOIN LATERAL (SELECT t.error_code, {} AS error_message FROM symphony.trigger_outbox_attempts t WHERE t.id = p.id \
                                ORDER BY t.attempt_no DESC LIMIT 1) last ON true",
-        part.of(sight, "p.payload"),
+        part.of(access, "p.payload"),
         if part == Part::Whole { "'[]'::jsonb" } else { "NULL::jsonb" },
-        sight.of("t.error_message", "text")
+        access.of("t.error_message", "text")
     )
 }
 
@@ -163,12 +163,12 @@ pub struct ExecutionQuery<'a> {
 }
 
 /// The same with the names of those who caused them and as whom they run; what this database has not named is its id.
-pub(in crate::db) fn told(sight: Sight, executions: &str) -> String {
+pub(in crate::db) fn told(access: ReadAccess, executions: &str) -> String {
     let named = |column| {
         format!(
             "(SELECT coalesce(min(n.kind || coalesce(' ' || {}, '')), x.{column}::text) FROM symphony.principals n \
                WHERE n.principal_id = x.{column})",
-            sight.of("n.name", "text")
+            access.of("n.name", "text")
         )
     };
     format!(
@@ -220,10 +220,10 @@ impl Auditor {
 
     /// One execution, ended or not.
     pub async fn execution(&self, id: Uuid) -> Result<Option<ExecutionRow>, DbError> {
-        let (mut transaction, sight) = self.database.begin_reading().await?;
+        let (mut transaction, access) = self.database.begin_reading().await?;
         let both =
-            format!("{} UNION ALL {}", ended(sight, Part::Whole), pending(sight, Part::Whole));
-        let sql = format!("{} WHERE x.id = $1", told(sight, &both));
+            format!("{} UNION ALL {}", ended(access, Part::Whole), pending(access, Part::Whole));
+        let sql = format!("{} WHERE x.id = $1", told(access, &both));
         Ok(sqlx::query_as(AssertSqlSafe(sql))
             .bind(id)
             .fetch_optional(transaction.session())
@@ -237,8 +237,8 @@ impl Auditor {
         &self,
         query: ExecutionQuery<'_>,
     ) -> Result<Vec<ExecutionRow>, DbError> {
-        let (mut transaction, sight) = self.database.begin_reading().await?;
-        let (ended, pending) = (ended(sight, Part::Line), pending(sight, Part::Line));
+        let (mut transaction, access) = self.database.begin_reading().await?;
+        let (ended, pending) = (ended(access, Part::Line), pending(access, Part::Line));
         let states: &[&str] = match (query.state, query.app) {
             (None, None) => &["true"],
             (None, Some(_)) => &["e.state = 'DISPATCHED'", "e.state = 'FAILED'"],
@@ -271,7 +271,7 @@ impl Auditor {
             "SELECT y.* FROM ({}) y ORDER BY y.id DESC LIMIT $3",
             pages.join(" UNION ALL ")
         );
-        let sql = format!("{} ORDER BY x.id DESC", told(sight, &page));
+        let sql = format!("{} ORDER BY x.id DESC", told(access, &page));
         Ok(sqlx::query_as(AssertSqlSafe(sql))
             .bind(query.app)
             .bind(query.before.unwrap_or(Uuid::max()))
@@ -282,19 +282,19 @@ impl Auditor {
 
     /// The executions of a tree, in the order they were written, without payload, result and logs; at most so many.
     pub async fn execution_tree(&self, root: Uuid, limit: i64) -> Result<ExecutionTree, DbError> {
-        let (mut transaction, sight) = self.database.begin_reading().await?;
+        let (mut transaction, access) = self.database.begin_reading().await?;
         // One snapshot for both: otherwise what is fired between them would seem to be left out.
         sqlx::query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             .execute(transaction.session())
             .await?;
-        let (ended, pending) = (ended(sight, Part::Line), pending(sight, Part::Line));
+        let (ended, pending) = (ended(access, Part::Line), pending(access, Part::Line));
         let tree = format!(
             "SELECT y.* FROM (({ended} WHERE e.root_execution_id = $1 ORDER BY e.id LIMIT $2) \
                  UNION ALL ({pending} WHERE p.id = $1 LIMIT $2) \
                  UNION ALL ({pending} WHERE p.root_execution_id = $1 AND p.root_execution_id <> p.id ORDER BY p.id LIMIT $2)) y \
               ORDER BY y.id LIMIT $2"
         );
-        let sql = format!("{} ORDER BY x.created_at, x.id", told(sight, &tree));
+        let sql = format!("{} ORDER BY x.created_at, x.id", told(access, &tree));
         let mut executions: Vec<ExecutionRow> = sqlx::query_as(AssertSqlSafe(sql))
             .bind(root)
             // One more, to know whether there are more.
@@ -365,7 +365,7 @@ impl Auditor {
         id: Uuid,
         limit: i64,
     ) -> Result<Vec<EndedExecution>, DbError> {
-        let (mut transaction, sight) = self.database.begin_reading().await?;
+        let (mut transaction, access) = self.database.begin_reading().await?;
         let sql = format!(
             "SELECT e.* FROM symphony.apps a CROSS JOIN LATERAL ( \
                  SELECT e.id, e.app_name, e.script_name, e.state::text AS state, e.error_code, {} AS logs, e.completed_at \
@@ -373,7 +373,7 @@ impl Auditor {
                   WHERE e.app_id = a.id AND e.completed_at >= $2 AND (e.completed_at, e.id) > ($2, $3) \
                   ORDER BY e.completed_at, e.id LIMIT $4) e \
               WHERE $1::text IS NULL OR a.name = $1 ORDER BY e.completed_at, e.id LIMIT $4",
-            sight.of("e.logs", "jsonb")
+            access.of("e.logs", "jsonb")
         );
         Ok(sqlx::query_as(AssertSqlSafe(sql))
             .bind(app)
@@ -440,11 +440,11 @@ impl Auditor {
 
     /// The outcomes of an execution so far, in order.
     pub async fn execution_attempts(&self, id: Uuid) -> Result<Vec<ExecutionAttemptRow>, DbError> {
-        let (mut transaction, sight) = self.database.begin_reading().await?;
+        let (mut transaction, access) = self.database.begin_reading().await?;
         let sql = format!(
             "SELECT attempt_no, state::text AS state, error_code, {} AS error_message, latency_ms, worker_id, completed_at \
                FROM symphony.trigger_outbox_attempts WHERE id = $1 ORDER BY attempt_no",
-            sight.of("error_message", "text")
+            access.of("error_message", "text")
         );
         Ok(sqlx::query_as(AssertSqlSafe(sql)).bind(id).fetch_all(transaction.session()).await?)
     }

@@ -10,7 +10,7 @@
 //! let payload = to_raw_value(&serde_json::json!({"order": 17}))?;
 //! let request = TriggerRequest::new("shop", Source::Queue, trigger_id, &payload);
 //! let enqueued = triggers::enqueue(&mut *tx, &request).await?;
-//! println!("execution {}", enqueued.id);
+//! println!("execution {} is {}", enqueued.id, enqueued.state);
 //! tx.commit().await?;
 //! # Ok(())
 //! # }
@@ -45,6 +45,14 @@ item_states! {
         Email = "email",
         /// An item that failed for good.
         DeadLetter = "dead_letter",
+    }
+}
+
+item_states! {
+    /// Where a run stands.
+    ItemState {
+        /// It waits for a worker.
+        Pending = "PENDING",
     }
 }
 
@@ -111,6 +119,9 @@ pub struct Enqueued {
     pub app_id: Uuid,
     /// Until when somebody waits.
     pub reply_deadline_at: Option<DateTime<Utc>>,
+    /// Where it stands.
+    #[sqlx(try_from = "String")]
+    pub state: ItemState,
 }
 
 impl Enqueue for Enqueued {}
@@ -197,6 +208,13 @@ pub async fn kv_set(
 }
 
 /// Remove an entry of an app inside the caller's own transaction; answers whether there was one.
+///
+/// ```no_run
+/// # async fn example(tx: &mut sqlx::PgConnection) -> Result<(), symphony::Error> {
+/// let was_there = symphony::triggers::kv_delete(tx, "shop", "order/17", None).await?;
+/// # Ok(())
+/// # }
+/// ```
 pub async fn kv_delete(
     connection: impl Into<Session<'_>>,
     app: &str,
@@ -213,6 +231,14 @@ pub async fn kv_delete(
 }
 
 /// A message for every subscriber, inside the caller's own transaction; answers how many.
+///
+/// ```no_run
+/// # async fn example(tx: &mut sqlx::PgConnection) -> Result<(), Box<dyn std::error::Error>> {
+/// let message = serde_json::value::to_raw_value(&serde_json::json!({"order": 17}))?;
+/// let subscribers = symphony::triggers::publish_topic(tx, "shop", "paid", &message, None).await?;
+/// # Ok(())
+/// # }
+/// ```
 pub async fn publish_topic(
     connection: impl Into<Session<'_>>,
     app: &str,
@@ -227,6 +253,14 @@ pub async fn publish_topic(
 }
 
 /// A message for one consumer, inside the caller's own transaction; answers whether there is one already.
+///
+/// ```no_run
+/// # async fn example(tx: &mut sqlx::PgConnection) -> Result<(), Box<dyn std::error::Error>> {
+/// let message = serde_json::value::to_raw_value(&serde_json::json!({"order": 17}))?;
+/// let has_consumer = symphony::triggers::send_to_queue(tx, "shop", "receipts", &message, None).await?;
+/// # Ok(())
+/// # }
+/// ```
 pub async fn send_to_queue(
     connection: impl Into<Session<'_>>,
     app: &str,
@@ -238,6 +272,16 @@ pub async fn send_to_queue(
 }
 
 /// The same with a key: messages with one key run one after another, in the order in which they were sent.
+///
+/// ```no_run
+/// # async fn example(tx: &mut sqlx::PgConnection) -> Result<(), Box<dyn std::error::Error>> {
+/// use symphony::triggers;
+///
+/// let message = serde_json::value::to_raw_value(&serde_json::json!({"order": 17, "state": "paid"}))?;
+/// triggers::send_to_queue_in_order(tx, "shop", "orders", &message, None, "order/17").await?;
+/// # Ok(())
+/// # }
+/// ```
 pub async fn send_to_queue_in_order(
     connection: impl Into<Session<'_>>,
     app: &str,

@@ -43,7 +43,7 @@ use decide::{Decision, Tries};
 pub use done::WindowDone;
 use done::{account, windows_per_call};
 pub use routes::{OnFailed, Route, TypePattern};
-use topic::{Parcel, Sent, Topic};
+use topic::{SendGroup, Sent, Topic};
 use topic_routes::TopicRoute;
 pub use window::Window;
 use window::{Chains, Outgoing};
@@ -250,18 +250,17 @@ impl EventLane {
         let mut chains =
             Chains::new(window.events.iter().map(|outgoing| outgoing.message.key.as_str()));
         let route = |index: usize| window.events.get(index).and_then(|outgoing| outgoing.route);
-        let parcel_max = |index: usize| {
+        let group_max = |index: usize| {
             route(index)
                 .and_then(|route| self.routes.get(route))
-                .map_or(1, |route| route.topic.parcel_max())
+                .map_or(1, |route| route.topic.group_max())
         };
         let mut calls = FuturesUnordered::new();
         let mut handed_over = 0;
         let mut stopped = None;
         loop {
             while stopped.is_none()
-                && let Some(batch) =
-                    chains.take(parcel_max, |one, other| route(one) == route(other))
+                && let Some(batch) = chains.take(group_max, |one, other| route(one) == route(other))
             {
                 handed_over += batch.len();
                 calls.push(self.publish_batch(window, hold, batch));
@@ -318,12 +317,12 @@ impl EventLane {
             set_aside(window, &events, &route.topic.name, 0, None);
             return Ok(Vec::new());
         }
-        let parcel = Parcel {
+        let group = SendGroup {
             messages: events.iter().map(|(at, event)| (*at, event.message.clone())).collect(),
             hold: hold.clone(),
             progress: window.progress.clone(),
         };
-        match route.topic.send(parcel).await {
+        match route.topic.send(group).await {
             Sent::Answered { answers, took } => {
                 Ok(self.settle(window, &events, Some(route), Some(took), answers.into_iter()))
             }

@@ -58,18 +58,18 @@ struct Queue {
 }
 
 struct Waiting {
-    parcel: Parcel,
+    group: SendGroup,
     reply: oneshot::Sender<Sent>,
 }
 
 /// Messages of one window that go out together, no two of one key.
-pub(super) struct Parcel {
+pub(super) struct SendGroup {
     pub(super) messages: Vec<(usize, Arc<Message>)>,
     pub(super) hold: Arc<Hold>,
     pub(super) progress: Arc<Progress>,
 }
 
-/// What became of a parcel.
+/// What became of a group.
 pub(super) enum Sent {
     /// One answer per message.
     Answered { answers: Vec<Publication>, took: Duration },
@@ -110,20 +110,20 @@ impl Topic {
         self.paused.load(Ordering::Relaxed)
     }
 
-    /// At most so many messages in one parcel. Where calls are filled from several windows, each message is one: so any
+    /// At most so many messages in one group. Where calls are filled from several windows, each message is one: so any
     /// ten of them fill a call.
-    pub(super) fn parcel_max(&self) -> usize {
+    pub(super) fn group_max(&self) -> usize {
         let terms = self.bus.terms();
         if terms.fill_within.is_zero() { terms.batch_max } else { 1 }
     }
 
-    /// Hand a parcel over, and hear what became of it.
-    pub(super) async fn send(self: &Arc<Self>, parcel: Parcel) -> Sent {
-        let messages = parcel.messages.len();
+    /// Hand a group over, and hear what became of it.
+    pub(super) async fn send(self: &Arc<Self>, group: SendGroup) -> Sent {
+        let messages = group.messages.len();
         let (reply, answer) = oneshot::channel();
         let gathers = {
             let mut queue = self.queue();
-            queue.waiting.push_back(Waiting { parcel, reply });
+            queue.waiting.push_back(Waiting { group, reply });
             !std::mem::replace(&mut queue.gathering, true)
         };
         if gathers {
@@ -163,15 +163,15 @@ impl Topic {
             return self.give_back(|| Sent::SetAside(resting(until)));
         }
         self.fill().await;
-        let (parcels, more) = self.take();
+        let (groups, more) = self.take();
         if more {
             self.clone().start_gathering();
         }
-        let parcels: Vec<Waiting> = parcels.into_iter().filter_map(|w| self.begin(w)).collect();
-        if parcels.is_empty() {
+        let groups: Vec<Waiting> = groups.into_iter().filter_map(|w| self.begin(w)).collect();
+        if groups.is_empty() {
             self.destination.probe_unused();
         } else {
-            self.call(parcels).await;
+            self.call(groups).await;
         }
     }
 
@@ -199,7 +199,7 @@ impl Topic {
             if next.reply.is_closed() {
                 continue;
             }
-            messages += next.parcel.messages.len();
+            messages += next.group.messages.len();
             if messages > batch_max && !taken.is_empty() {
                 queue.waiting.push_front(next);
                 break;
@@ -210,12 +210,12 @@ impl Topic {
         (taken, queue.gathering)
     }
 
-    /// Say of a parcel that its first byte is about to leave, or give it back.
+    /// Say of a group that its first byte is about to leave, or give it back.
     fn begin(&self, waiting: Waiting) -> Option<Waiting> {
-        let parcel = &waiting.parcel;
-        match parcel.hold.begin_sending(self.bus.terms().timeout) {
+        let group = &waiting.group;
+        match group.hold.begin_sending(self.bus.terms().timeout) {
             Ok(()) => {
-                parcel.progress.sent(parcel.messages.iter().map(|(index, _)| *index));
+                group.progress.sent(group.messages.iter().map(|(index, _)| *index));
                 Some(waiting)
             }
             Err(unsent) => {
@@ -225,15 +225,15 @@ impl Topic {
         }
     }
 
-    async fn call(&self, parcels: Vec<Waiting>) {
+    async fn call(&self, groups: Vec<Waiting>) {
         let limit = self.bus.terms().timeout;
-        for waiting in &parcels {
-            waiting.parcel.hold.at(Point::BeforeSend);
+        for waiting in &groups {
+            waiting.group.hold.at(Point::BeforeSend);
         }
         self.began();
-        let messages: Vec<&Message> = parcels
+        let messages: Vec<&Message> = groups
             .iter()
-            .flat_map(|waiting| waiting.parcel.messages.iter().map(|(_, message)| &**message))
+            .flat_map(|waiting| waiting.group.messages.iter().map(|(_, message)| &**message))
             .collect();
         let started = Instant::now();
         let publish =
@@ -241,8 +241,8 @@ impl Topic {
         let answers = tokio::time::timeout(limit, publish).await;
         let took = started.elapsed();
         self.ended();
-        for waiting in &parcels {
-            waiting.parcel.hold.at(Point::AfterSend);
+        for waiting in &groups {
+            waiting.group.hold.at(Point::AfterSend);
         }
         let (mut answers, otherwise) = match answers {
             Ok(Ok(answers)) => (answers, Trouble::new("NO_ANSWER", "the bus did not speak of it")),
@@ -259,8 +259,8 @@ impl Topic {
         answers.resize_with(messages.len(), || again(otherwise.clone(), true, Cause::Destination));
         self.destination.ended(took, answers.iter().map(decide::counted));
         let mut answers = answers.into_iter();
-        for waiting in parcels {
-            let answers = answers.by_ref().take(waiting.parcel.messages.len()).collect();
+        for waiting in groups {
+            let answers = answers.by_ref().take(waiting.group.messages.len()).collect();
             let _nobody_waits = waiting.reply.send(Sent::Answered { answers, took });
         }
     }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 
 use super::decide;
-use super::rail::{Clearance, Terms};
+use super::rail::{SendCheck, Terms};
 use crate::db::{ClaimedItem, Worker};
 use crate::engine::{Hold, Moment, Point, Unsent};
 
@@ -76,7 +76,7 @@ fn held(answer: Option<bool>) -> Result<(), Refusal> {
 }
 
 #[async_trait]
-impl Clearance for FirstByte<'_> {
+impl SendCheck for FirstByte<'_> {
     async fn may_send(&self) -> bool {
         let cleared = self.clear().await;
         *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = cleared.err();

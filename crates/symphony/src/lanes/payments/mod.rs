@@ -245,12 +245,11 @@ impl PaymentLane {
             return Ok(invalid(&defect, item.must_inquire));
         }
         self.turn(item, hold).await?;
-        let clearance = FirstByte::new(&self.worker, &self.worker_id, item, terms, hold, until);
+        let check = FirstByte::new(&self.worker, &self.worker_id, item, terms, hold, until);
         let started = Instant::now();
-        let sent =
-            tokio::time::timeout(terms.timeout, rail.dispatch_when(payment, &clearance)).await;
+        let sent = tokio::time::timeout(terms.timeout, rail.dispatch_when(payment, &check)).await;
         self.observe(item, started);
-        match clearance.refusal() {
+        match check.refusal() {
             None => {}
             Some(Refusal::Unmarked(unsent)) => return Err(unsent),
             // Marked, so it cannot be given back as unsent; but this worker knows that it was not.

@@ -54,10 +54,10 @@ pub trait Rail: Send + Sync + 'static {
     /// Send it, under [`Payment::key`]. Once the request may have left, anything but a clear answer is unknown.
     async fn dispatch(&self, payment: &Payment) -> Answer;
 
-    /// The same, asking `clearance` when everything is ready and the first byte is about to leave: connecting may have taken
+    /// The same, asking `check` when everything is ready and the first byte is about to leave: connecting may have taken
     /// its time, or the host was suspended meanwhile. Refused, nothing is sent, and whatever is answered is not read.
-    async fn dispatch_when(&self, payment: &Payment, clearance: &dyn Clearance) -> Answer {
-        if clearance.may_send().await {
+    async fn dispatch_when(&self, payment: &Payment, check: &dyn SendCheck) -> Answer {
+        if check.may_send().await {
             self.dispatch(payment).await
         } else {
             Answer::new(Verdict::Retryable)
@@ -117,7 +117,7 @@ impl Endpoint {
 
 /// Says whether the first byte may leave.
 #[async_trait]
-pub trait Clearance: Send + Sync {
+pub trait SendCheck: Send + Sync {
     /// Ask right before every try to send; do not wait for anything after a yes.
     async fn may_send(&self) -> bool;
 }

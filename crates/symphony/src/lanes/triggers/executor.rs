@@ -318,6 +318,10 @@ pub trait ScriptStore: Send + Sync {
     async fn secret(&self, _app: &str, _name: &str) -> Result<Option<String>, String> {
         Ok(None)
     }
+    /// A command of the program that leads to what is read here, to be named in a message.
+    fn command(&self, words: &str) -> String {
+        format!("symphony {words}")
+    }
     /// The keys that begin with a prefix, in order, after a key, at most so many.
     async fn kv_list(
         &self,
