@@ -104,7 +104,7 @@ fn path(pattern: &str, payload: &Object) -> String {
     let segments = pattern.split('/').map(|segment| {
         let name = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
         let name = name.map(|name| name.strip_prefix('*').unwrap_or(name));
-        let value = name.and_then(|name| params.as_ref()?.get(name)).and_then(|v| json::text(v));
+        let value = name.and_then(|name| params.as_ref()?.get(name)).and_then(json::text);
         value.map_or_else(|| segment.to_owned(), String::from)
     });
     segments.collect::<Vec<_>>().join("/")
