@@ -124,7 +124,7 @@ CREATE TABLE IF NOT EXISTS symphony.mail_grants (
 );
 CREATE INDEX IF NOT EXISTS mail_grants_by_app ON symphony.mail_grants (app_id);
 
--- How much each sender has sent to an address within an hour: the brake for loops.
+-- How much each sender has sent to an address within an hour, and all together (sender ''): the brake for loops.
 CREATE TABLE IF NOT EXISTS symphony.mail_counts (
     address TEXT COLLATE "C" NOT NULL,
     sender  TEXT COLLATE "C" NOT NULL,

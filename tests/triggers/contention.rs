@@ -379,6 +379,63 @@ async fn messages_with_one_key_run_one_after_another_and_keys_side_by_side() {
 }
 
 #[tokio::test]
+async fn a_replayed_message_of_a_serial_queue_waits_for_its_turn() {
+    let db = TestDb::new().await;
+    let mut shop = manifest(&[("q", "queue", "jobs"), ("m", "queue", "mail")]);
+    shop["queues"] = json!([{ "name": "jobs", "serial": true }, "mail"]);
+    db.push("shop", &shop).await;
+    let replay = async |id: uuid::Uuid| {
+        let act =
+            format!("SELECT replay_id FROM replay_trigger_execution('{id}', 'dana', 'fixed')");
+        db.one_as::<uuid::Uuid>("symphony_operator", &act).await
+    };
+    db.send("shop", "jobs", &json!(1)).await;
+    let failed = db.claim_item("w").await;
+    db.settle("w", &failed, "FAILED", json!([])).await;
+    db.send("shop", "jobs", &json!(2)).await;
+    let running = db.claim_item("w").await;
+    let again = replay(failed.id).await;
+    assert!(db.claim_items("other", 10).await.is_empty(), "the replay is not beside message 2");
+    db.done("w", &running, json!([])).await;
+    let second = db.claim_item("w").await;
+    assert_eq!((second.id, &second.payload["message"]), (again, &json!(1)));
+    db.send("shop", "jobs", &json!(3)).await;
+    assert!(db.claim_items("other", 10).await.is_empty(), "nor is message 3 beside the replay");
+    db.done("w", &second, json!([])).await;
+    let third = db.claim_item("w").await;
+    assert_eq!(third.payload["message"], json!(3));
+    db.done("w", &third, json!([])).await;
+    // Without an order nothing waits.
+    db.send("shop", "mail", &json!(4)).await;
+    let failed = db.claim_item("w").await;
+    db.settle("w", &failed, "FAILED", json!([])).await;
+    db.send("shop", "mail", &json!(5)).await;
+    replay(failed.id).await;
+    assert_eq!(db.claim_items("w", 10).await.len(), 2);
+    db.assert_items_hold().await;
+}
+
+#[tokio::test]
+async fn a_message_keeps_the_order_it_was_sent_in_when_its_queue_becomes_serial_or_no_longer_is() {
+    let db = TestDb::new().await;
+    let mut shop = manifest(&[("q", "queue", "jobs")]);
+    db.push("shop", &shop).await;
+    db.send("shop", "jobs", &json!("before")).await;
+    shop["queues"] = json!([{ "name": "jobs", "serial": true }, "mail"]);
+    db.push("shop", &shop).await;
+    db.send("shop", "jobs", &json!(1)).await;
+    db.send("shop", "jobs", &json!(2)).await;
+    let first = db.claim_items("w", 10).await;
+    assert_eq!(messages(&first), [json!("before"), json!(1)], "the first has no order");
+    shop["queues"] = json!(["jobs", "mail"]);
+    db.push("shop", &shop).await;
+    db.send("shop", "jobs", &json!("after")).await;
+    assert_eq!(messages(&db.claim_items("w", 10).await), [json!("after")], "2 still waits for 1");
+    db.done("w", &first[1], json!([])).await;
+    assert_eq!(db.claim_item("w").await.payload["message"], json!(2));
+}
+
+#[tokio::test]
 async fn a_serial_queue_runs_one_message_at_a_time() {
     let db = TestDb::new().await;
     let mut shop = manifest(&[("q", "queue", "jobs")]);

@@ -210,6 +210,42 @@ async fn a_sender_is_put_off_after_so_many_an_hour_and_nobody_else_with_it() {
 }
 
 #[tokio::test]
+async fn an_address_is_put_off_after_so_many_an_hour_whoever_they_say_they_are() {
+    let db = TestDb::new().await;
+    let app =
+        manifest(&[("in", "email", "orders@example.com"), ("other", "email", "other@example.com")]);
+    db.push("shop", &app).await;
+    let send = async |address: &str, sender: &str| {
+        let call = format!(
+            "SELECT receive_trigger_email('{address}', '{{}}', p_sender => {sender}, p_per_hour_max => 2, p_address_per_hour_max => 3)"
+        );
+        db.refusal(INGEST, &call).await
+    };
+    for n in 1..=3 {
+        assert_eq!(send("Orders@example.com", &format!("'bounce-{n}@list.example'")).await, "OK");
+    }
+    for sender in ["'bounce-4@list.example'", "''", "NULL"] {
+        let told = send("orders@example.com", sender).await;
+        assert!(told.starts_with("P7012 p_address_per_hour_max: this address"), "{told}");
+    }
+    assert_eq!(
+        db.count("mail_counts").await,
+        4,
+        "each sender and the address: who is refused leaves no count"
+    );
+    // A sender without a name has a count of its own, beside the address's.
+    for _ in 0..2 {
+        assert_eq!(send("other@example.com", "''").await, "OK");
+    }
+    assert!(
+        send("other@example.com", "NULL").await.starts_with("P7012 p_per_hour_max: this sender")
+    );
+    assert_eq!(send("other@example.com", "'ann@client.example'").await, "OK");
+    db.sql("UPDATE mail_counts SET since = since - interval '1 hour'").await;
+    assert_eq!(send("orders@example.com", "'bounce-4@list.example'").await, "OK");
+}
+
+#[tokio::test]
 async fn an_answer_that_is_faster_than_the_relay_stands_deeper_too() {
     let db = TestDb::new().await;
     db.push("shop", &wants("orders@example.com")).await;

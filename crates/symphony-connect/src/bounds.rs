@@ -258,6 +258,8 @@ pub(crate) mod smtp {
     pub(crate) const PATH_BYTES_MAX: usize = 254;
     pub(crate) const LOCAL_PART_BYTES_MAX: usize = 64;
     pub(crate) const READ_BYTES: usize = 16 << 10;
+    /// A message that grows asks for room in such steps.
+    pub(crate) const ROOM_STEP_BYTES: usize = 16 << 10;
     /// How long, and how much, is read from a client that is being sent away, so that it gets to see why.
     pub(crate) const LINGER: Duration = Duration::from_secs(1);
     pub(crate) const LINGER_BYTES_MAX: usize = 4 << 20;

@@ -1,10 +1,10 @@
 -- queue_order: which messages of an app go one after another with this one; NULL if none.
 --
 -- Moves    nothing
--- Caller   send_message, apply_trigger_effects; nobody else may
+-- Caller   send_message, apply_trigger_effects, replay_trigger_execution; nobody else may
 -- Locks    nothing
 -- Refuses  nothing
--- Why      a serial queue is one order, whatever the messages' keys; otherwise each key is. A queue's name has no slash.
+-- Why      a serial queue is one order, whatever the messages' keys; otherwise each key is, and a message without one has none. A queue's name has no slash.
 CREATE OR REPLACE FUNCTION symphony.queue_order(p_app_id UUID, p_queue TEXT, p_key TEXT) RETURNS TEXT
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 BEGIN

@@ -2,25 +2,26 @@
 --
 -- Moves    nothing -> pending, for each matching trigger of an app that holds the address
 -- Caller   symphony_ingest
--- Locks    the count of what this sender has sent there
--- Refuses  P7005 for mail that is no JSON object or too large, P7012 if the sender has sent as much as it may
+-- Locks    the counts of what was sent there, by all and by this sender
+-- Refuses  P7005 for mail that is no JSON object or too large, P7012 if the sender has sent, or the address has got, as
+--          much as it may
 -- Why      answers how many wanted it: with p_mail NULL, how many would. Nobody: the listener refuses the recipient.
 --          An app has the mail of the addresses it has claimed and was granted, whatever its triggers say.
 --          p_principal is the sender if verified, or who handed the message in; what nobody vouches for has none.
 --          p_answers_to: ids of mail that it answers. It stands one deeper than those of ours, so that two programs that
 --          answer each other end at depth_max; also while the relay's answer is on its way, because a robot is faster.
 --          p_per_hour_max bounds those that do not say what they answer; counted here, it holds for all processes together.
+--          p_address_per_hour_max bounds those that name another sender with each message, as lists do. The address is
+--          counted under the sender '', who sends nothing; a bounce, which has none, is counted as '<>'.
 CREATE OR REPLACE FUNCTION symphony.receive_trigger_email(
     p_recipient TEXT, p_mail JSONB, p_principal UUID DEFAULT NULL, p_answers_to UUID[] DEFAULT NULL, p_sender TEXT DEFAULT NULL,
-    p_per_hour_max INT DEFAULT NULL
+    p_per_hour_max INT DEFAULT NULL, p_address_per_hour_max INT DEFAULT NULL
 ) RETURNS INT
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     v_filters TEXT[];
     v_apps    UUID[];
     v_trigger symphony.triggers;
-    v_now     TIMESTAMPTZ := clock_timestamp();
-    v_mails   INT;
     v_count   INT := 0;
     v_depth   INT := 0;
 BEGIN
@@ -38,15 +39,11 @@ BEGIN
     IF p_mail IS NULL OR v_count = 0 THEN
         RETURN v_count;
     END IF;
-    IF p_per_hour_max IS NOT NULL THEN
-        INSERT INTO symphony.mail_counts AS c (address, sender, since) VALUES (v_filters[1], lower(left(coalesce(p_sender, ''), 512) COLLATE "C"), v_now)
-        ON CONFLICT (address, sender) DO UPDATE
-           SET since = CASE WHEN c.since <= v_now - INTERVAL '1 hour' THEN v_now ELSE c.since END,
-               mails = CASE WHEN c.since <= v_now - INTERVAL '1 hour' THEN 1 ELSE c.mails + 1 END
-        RETURNING c.mails INTO v_mails;
-        IF v_mails > p_per_hour_max THEN
-            RAISE EXCEPTION 'p_per_hour_max: this sender has sent as many messages to this address as it may in an hour' USING ERRCODE = 'P7012';
-        END IF;
+    IF p_address_per_hour_max IS NOT NULL AND symphony.count_mail(v_filters[1], '') > p_address_per_hour_max THEN
+        RAISE EXCEPTION 'p_address_per_hour_max: this address has got as many messages as it may in an hour' USING ERRCODE = 'P7012';
+    ELSIF p_per_hour_max IS NOT NULL
+          AND symphony.count_mail(v_filters[1], coalesce(nullif(lower(left(p_sender, 512) COLLATE "C"), ''), '<>')) > p_per_hour_max THEN
+        RAISE EXCEPTION 'p_per_hour_max: this sender has sent as many messages to this address as it may in an hour' USING ERRCODE = 'P7012';
     END IF;
     IF cardinality(p_answers_to) > 0 THEN
         v_depth := coalesce(

@@ -2,10 +2,11 @@
 --
 -- Moves    nothing -> pending, as an item of its own
 -- Caller   symphony_operator, symphony_approver
--- Locks    the app against deletion
+-- Locks    the app against deletion; a message's order, if its queue is serial
 -- Refuses  P7005 invalid argument, P7006 its app or script is gone, P7007 no such execution, P7008 approval
 -- Why      the item that failed stays failed: the ledger is not rewritten. Who caused it did; where nobody is known, whoever
---          replays it does.
+--          replays it does. A message of a serial queue takes its turn behind those that are there. Its own key is not
+--          kept, so that of another queue has no order.
 CREATE OR REPLACE FUNCTION symphony.replay_trigger_execution(
     p_id UUID, p_actor TEXT, p_reason TEXT, p_approver TEXT DEFAULT NULL, p_dry_run BOOLEAN DEFAULT false
 ) RETURNS TABLE (id UUID, replay_id UUID, dry_run BOOLEAN)
@@ -28,7 +29,9 @@ BEGIN
     IF p_dry_run IS FALSE THEN
         replay_id := symphony.place_trigger(
             v_ended.app_id, v_ended.source_kind, NULL, v_ended.script_name, v_ended.payload,
-            coalesce(v_ended.origin_principal, symphony.acting_principal()), v_ended.principal, 0, NULL, NULL, false, 1, '{1}', p_traceparent => v_ended.traceparent);
+            coalesce(v_ended.origin_principal, symphony.acting_principal()), v_ended.principal, 0, NULL, NULL, false, 1, '{1}',
+            p_order_key => CASE WHEN v_ended.source_kind = 'queue' THEN symphony.queue_order(v_ended.app_id, v_ended.payload->>'queue', NULL) END,
+            p_traceparent => v_ended.traceparent);
         INSERT INTO symphony.trigger_outbox_events (event_type, id, app_id, actor, approver, reason, details)
         VALUES ('REPLAYED', p_id, v_ended.app_id, p_actor, p_approver, p_reason, jsonb_build_object('replay_id', replay_id) || symphony.acting_token());
     END IF;

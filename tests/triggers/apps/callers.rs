@@ -113,6 +113,41 @@ async fn a_signed_route_runs_for_whoever_has_the_secret_and_writes_nothing_for_o
     platform.stop().await;
 }
 
+#[tokio::test]
+async fn a_script_that_notes_the_ids_of_deliveries_takes_a_copy_once() {
+    python_or_skip!();
+    let db = TestDb::new().await;
+    // As APPS.md has it.
+    let once = script(
+        "once",
+        "export default ({ payload }) => {
+            const id = payload.headers['webhook-id'] ?? payload.body.id;
+            if (!kv.setIfAbsent(`delivery/${id}`, true, { ttlSeconds: 7 * 86400 })) return { status: 200, body: 'known' };
+            kv.increment('paid');
+            return { status: 200, body: 'taken' };
+        }",
+    );
+    let signed = |scheme: &str| {
+        json!({"method": "POST", "path": format!("/{scheme}"), "script": "once", "auth": "hmac", "signature": scheme,
+               "secret": scheme})
+    };
+    let routes = ["standard-webhooks", "stripe"].map(signed);
+    db.push("shop", &json!({"scripts": [once], "routes": routes})).await;
+    let folder = crate::support::folder::Folder::new();
+    let mut settings = "[triggers.secrets.shop]\n".to_owned();
+    for (name, secret) in [("standard-webhooks", STANDARD_SECRET), ("stripe", STRIPE_SECRET)] {
+        let file = folder.write(name, secret);
+        settings.push_str(&format!("{name} = {{ file = '{}' }}\n", file.display()));
+    }
+    let platform = Platform::start_with(&db, &settings).await;
+    let webhook = ("standard-webhooks", STANDARD_SECRET, 0, false);
+    let stripe = ("stripe", STRIPE_SECRET, 0, false);
+    let said = sign(&platform, &[webhook, webhook, stripe, stripe]).await;
+    assert_eq!(said, ["200 taken", "200 known", "200 taken", "200 known"]);
+    assert_eq!(db.entry("shop", "paid").await.as_deref(), Some("2"));
+    platform.stop().await;
+}
+
 async fn sign(platform: &Platform, cases: &[(&str, &str, i64, bool)]) -> Vec<String> {
     let port = platform.http().port().to_string();
     let cases = serde_json::to_string(cases).unwrap();
@@ -184,6 +219,92 @@ async fn a_route_of_tokens_runs_for_those_who_may_call_and_stores_no_credentials
                 FROM trigger_outbox_executions e JOIN principals p ON p.principal_id = e.origin_principal")
         .await;
     assert_eq!(caused, ["http token ann/calls", "kv token ann/calls"], "also of what it fired");
+    platform.stop().await;
+}
+
+#[tokio::test]
+async fn headers_that_are_never_stored_reach_the_script_beside_its_client_and_nothing_else() {
+    let db = TestDb::new().await;
+    let who = script(
+        "who",
+        "export default (request) => {
+            const { headers, cookies, payload } = request;
+            const long = (name) => headers.get(name)?.length ?? null;
+            log('asked with', [...headers], cookies, request);
+            kv.set('seen', { ...request, cookies: Object.keys(cookies) });
+            const told = { cookies: Object.keys(cookies), sid: cookies.sid?.length ?? null, key: long('x-api-key') };
+            return { status: 200, body: { ...told, authorization: long('authorization'), names: payload.headersNotStored ?? [] } };
+        }",
+    );
+    let with = |name: &str, body: &str| {
+        script(name, &format!("export default ({{ headers, cookies }}) => {{ {body} }}"))
+    };
+    let scripts = [
+        who,
+        with("answers", "return { status: 200, body: headers.get('authorization').slice(6) }"),
+        with("keeps", "kv.set('key', headers.get('x-api-key'))"),
+        with("throws", "throw new Error(`${headers.get('authorization')} and ${cookies.sid}`)"),
+        with(
+            "refreshes",
+            "return { status: 200, headers: { 'set-cookie': 'lang=' + cookies.lang }, body: cookies.lang }",
+        ),
+    ];
+    let mut routes: Vec<Value> = ["who", "answers", "keeps", "throws", "refreshes"]
+        .map(|name| route("GET", &format!("/{name}"), name))
+        .into();
+    for (path, field, value) in [("/token", "auth", "token"), ("/later", "mode", "async")] {
+        let mut special = route("GET", path, "who");
+        special[field] = json!(value);
+        special["attempts"] = json!(1);
+        routes.push(special);
+    }
+    db.push("shop", &json!({"scripts": scripts, "routes": routes})).await;
+    let call = token(&db, "call").await;
+    let platform = Platform::start_with(&db, "headers_not_stored = ['x-api-key']").await;
+    let given = "Authorization: Basic canary-credentials\r\nCookie: sid=canary-7f3b; lang=de; sid=b\r\nX-Api-Key: canary-key\r\n";
+    let ask = async |path: &str, headers: &str| {
+        let line = format!("GET /apps/shop/{path}");
+        super::request_with(platform.http(), &line, headers, "").await.unwrap()
+    };
+    let names = ["authorization", "cookie", "x-api-key"];
+    assert_eq!(
+        ask("who", given).await.json(),
+        json!({"cookies": ["sid", "lang"], "sid": 11, "key": 10, "authorization": 24, "names": names})
+    );
+    assert_eq!(
+        ask("who", "").await.json(),
+        json!({"cookies": [], "sid": null, "key": null, "authorization": null, "names": []})
+    );
+    let bearer = format!("Authorization: Bearer {call}\r\nCookie: sid=canary-7f3b\r\n");
+    assert_eq!(
+        ask("token", &bearer).await.json(),
+        json!({"cookies": ["sid"], "sid": 11, "key": null, "authorization": null, "names": ["cookie"]}),
+        "a token is its holder's"
+    );
+    for (path, status, body) in [
+        ("answers", 500, "SECRET_IN_OUTPUT"),
+        ("keeps", 500, "SECRET_IN_OUTPUT"),
+        ("throws", 500, "SCRIPT_ERROR"),
+        ("refreshes", 200, "de"),
+    ] {
+        let told = ask(path, given).await;
+        assert!(told.status == status && told.body.contains(body), "{path}: {}", told.body);
+    }
+    // Where nobody waits beside the run, a stranger is not made of whoever has a cookie.
+    assert_eq!(ask("later", given).await.status, 202);
+    let first = "SELECT id::text FROM trigger_outbox_executions WHERE script_name = 'who' ORDER BY created_at LIMIT 1";
+    let first: String = db.one(first).await;
+    let replay = format!("SELECT replay_id FROM replay_trigger_execution('{first}', 'dana', 'r')");
+    db.one_as::<uuid::Uuid>("symphony_operator", &replay).await;
+    crate::support::until("both have run", async || db.is_idle().await).await;
+    let failed: Vec<String> = db
+        .one("SELECT array_agg(error_message) FROM trigger_outbox_executions WHERE script_name = 'who' AND state = 'FAILED'")
+        .await;
+    assert_eq!(failed.len(), 2, "{failed:?}");
+    for problem in failed {
+        assert!(problem.contains("the Cookie header is not stored"), "{problem}");
+    }
+    assert_eq!(super::secrets::is_kept(&db, "canary").await, Vec::<String>::new());
     platform.stop().await;
 }
 

@@ -184,7 +184,7 @@ async fn a_robot_that_does_not_say_that_it_is_one_ends_at_the_depth_when_it_answ
 async fn a_robot_that_names_nothing_is_put_off_after_so_many_an_hour() {
     python_or_skip!();
     let db = TestDb::new().await;
-    let rates = "automatic_per_hour_max = 1\nper_hour_max = 3";
+    let rates = "automatic_per_hour_max = 1\nper_hour_max = 3\naddress_per_hour_max = 4";
     let (platform, relay, _) = an_app_that_answers(&db, rates).await;
     let port = platform.smtp().port();
     for _ in 0..3 {
@@ -197,7 +197,8 @@ async fn a_robot_that_names_nothing_is_put_off_after_so_many_an_hour() {
         .unwrap();
     let told = String::from_utf8_lossy(&more.stderr);
     assert!(told.contains("SMTPDataError: (451"), "{told}");
-    assert_eq!(db.one::<i32>("SELECT mails FROM mail_counts").await, 3);
+    let counted = "SELECT array_agg(sender || ' ' || mails ORDER BY sender) FROM mail_counts";
+    assert_eq!(db.one::<Vec<String>>(counted).await, [" 3", "ann@example.com 3"]);
     until("everything has run", async || db.is_idle().await).await;
     platform.stop().await;
     relay.stop().await;

@@ -39,7 +39,7 @@ impl Keys {
 }
 
 /// Whether any row of any table has it, in any spelling of it.
-async fn is_kept(db: &TestDb, text: &str) -> Vec<String> {
+pub(super) async fn is_kept(db: &TestDb, text: &str) -> Vec<String> {
     let tables: Vec<String> = db
         .one("SELECT array_agg(relname::text) FROM pg_class WHERE relnamespace = 'symphony'::regnamespace AND relkind = 'r'")
         .await;
@@ -136,6 +136,81 @@ async fn a_script_reads_its_secret_and_nothing_else_ever_shows_it() {
     }
     let known: Vec<String> = db.one("SELECT array_agg(event_type || ' ' || actor || ' ' || reason || ' ' || details::text) FROM trigger_outbox_events WHERE event_type LIKE 'SECRET%'").await;
     assert_eq!(known, [r#"SECRET_SET dana the new account {"app": "shop", "secret": "api"}"#]);
+    platform.stop().await;
+}
+
+/// What scripts do with a secret `k` on its way to somebody.
+const SPELLINGS: &[&str] = &[
+    "k",
+    "encodeURIComponent(k)",
+    "encodeURI(k)",
+    "encodeURIComponent(k).replace(/%../g, (hex) => hex.toLowerCase())",
+    "new URLSearchParams({ key: k }).toString()",
+    "new URL('https://example.com/?key=' + k).href",
+    "'Basic ' + btoa('api:' + k)",
+    "'Basic ' + btoa(k + ':')",
+    "'Basic ' + btoa('a:' + k)",
+    "'Basic ' + btoa(k)",
+    "btoa('api:' + k).replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '')",
+    "new TextEncoder().encode('x' + k).toBase64()",
+    "new TextEncoder().encode(k).toHex()",
+    "new TextEncoder().encode(k).toHex().toUpperCase()",
+    "JSON.stringify({ k })",
+];
+
+#[tokio::test]
+async fn a_secret_in_an_ordinary_spelling_is_neither_logged_nor_answered_nor_kept() {
+    let db = TestDb::new().await;
+    let keys = Keys::new();
+    let secret = r#"sk_live-canary.7~f3b (q)/??>>"d"~~~"#;
+    let spellings = SPELLINGS.join(", (k) => ");
+    let use_it = format!(
+        "const spellings = [(k) => {spellings}];
+         export default ({{ payload }}) => {{
+            const written = spellings[payload.params.n](secrets.api);
+            switch (payload.params.way) {{
+                case 'log': log('about to send', written, {{ written }}); return 'said';
+                case 'throw': throw new Error('refused: ' + written);
+                case 'answer': return {{ status: 200, body: {{ written }} }};
+                case 'bytes': return {{ status: 200, body: new TextEncoder().encode(written) }};
+                case 'keep': kv.set('kept', {{ written }}); return 1;
+                default: queue.send('jobs', written); return 1;
+            }}
+         }};"
+    );
+    let manifest = json!({
+        "scripts": [script("use", &use_it)], "queues": ["jobs"],
+        "routes": [route("GET", "/{way}/{n}", "use")],
+    });
+    db.push("shop", &manifest).await;
+    assert!(keys.secret(&db, "set shop api --reason r --yes", secret).await.ok);
+    let platform = Platform::start_with(&db, &keys.settings("a.key", None)).await;
+    for (n, spelling) in SPELLINGS.iter().enumerate() {
+        for (way, expected) in [
+            ("log", "said"),
+            ("throw", "SCRIPT_ERROR"),
+            ("answer", "SECRET_IN_OUTPUT"),
+            ("keep", "SECRET_IN_OUTPUT"),
+            ("send", "SECRET_IN_OUTPUT"),
+        ] {
+            let line = format!("/apps/shop/{way}/{n}");
+            let told = request(platform.http(), "GET", &line, "").await.unwrap();
+            assert!(told.body.contains(expected), "{way} {spelling}: {}", told.body);
+        }
+    }
+    // Bytes are answered in base64, which is what is looked at.
+    let told = request(platform.http(), "GET", "/apps/shop/bytes/0", "").await.unwrap();
+    assert!(told.body.contains("SECRET_IN_OUTPUT"), "{}", told.body);
+    let logs: Vec<String> = db
+        .one("SELECT array_agg(logs::text) FROM trigger_outbox_executions WHERE payload #>> '{params,way}' = 'log'")
+        .await;
+    assert_eq!(logs.len(), SPELLINGS.len());
+    for said in logs {
+        assert_eq!(said.matches("[secret api]").count(), 2, "{said}");
+    }
+    for fragment in ["canary", "63616e617279", "63616E617279", "Y2FuYXJ5", "NhbmFye", "jYW5hcn"] {
+        assert_eq!(is_kept(&db, fragment).await, Vec::<String>::new(), "{fragment}");
+    }
     platform.stop().await;
 }
 

@@ -27,7 +27,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::fetcher::{Call, send, trace_header};
 use super::output::{Effects, Logs, storable};
-use super::{Fetcher, OutputLimits, failed, request_text};
+use super::{Fetcher, OutputLimits, failed, posted_text};
 use crate::bounds::executors::ENDPOINTS_KEPT_MAX;
 use crate::http_client::{Endpoint, Failure, Reply};
 
@@ -67,7 +67,7 @@ impl HttpExecutor {
         let endpoint = self
             .endpoint(url)
             .map_err(|error| failed("SCRIPT_INVALID", &error.to_string(), false))?;
-        let text = request_text(request);
+        let text = posted_text(request);
         if text.len() > self.fetcher.request_bytes_max() {
             let most = self.fetcher.request_bytes_max();
             let problem = format!("the request is larger than {most} bytes (request_bytes_max)");
@@ -238,7 +238,11 @@ impl EffectText {
             storable(value.get()).map_err(|problem| format!("{field} {problem}"))
         };
         let name = |field: &str, value: Option<String>| {
-            value.filter(|name| !name.contains('\0')).ok_or_else(|| format!("lacks {field}"))
+            let value = value.ok_or_else(|| format!("lacks {field}"))?;
+            if value.contains('\0') {
+                return Err(format!("{field} must not have a NUL"));
+            }
+            Ok(value)
         };
         let ttl_seconds = self.ttl_seconds;
         Ok(match self.kind.as_str() {
@@ -267,7 +271,8 @@ impl EffectText {
             "queue_send" => Effect::QueueSend {
                 queue: name("queue", self.queue)?,
                 message: json("message", self.message)?,
-                key: self.key.filter(|key| !key.contains('\0')),
+                // Without its key it would lose its order.
+                key: self.key.map(|key| name("key", Some(key))).transpose()?,
             },
             "pubsub_publish" => Effect::PubsubPublish {
                 topic: name("topic", self.topic)?,

@@ -20,7 +20,7 @@ mod test_server;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use symphony::lanes::triggers::executor::{Request, RunOutcome};
+use symphony::lanes::triggers::executor::{Request, RunOutcome, UnstoredHeaders};
 use uuid::Uuid;
 
 pub use self::fetcher::{FetchSettings, Fetcher};
@@ -39,6 +39,8 @@ struct RequestText<'a> {
     script: &'a str,
     source_kind: &'a str,
     payload: &'a RawValue,
+    #[serde(skip_serializing_if = "UnstoredHeaders::is_empty")]
+    unstored_headers: UnstoredHeaders,
     origin_principal: Option<Uuid>,
     principal: Option<Uuid>,
     depth: i32,
@@ -46,14 +48,25 @@ struct RequestText<'a> {
     attempt: i32,
 }
 
-/// The request as JSON: what a handler is called with, and what is posted.
+/// The request as JSON, for a handler in this process.
+#[cfg(feature = "scripts")]
 fn request_text(request: &Request) -> String {
+    text_with(request, request.unstored_headers.clone())
+}
+
+/// The request as JSON, to be posted. What is not stored does not leave this process either.
+fn posted_text(request: &Request) -> String {
+    text_with(request, UnstoredHeaders::default())
+}
+
+fn text_with(request: &Request, unstored_headers: UnstoredHeaders) -> String {
     let text = RequestText {
         execution_id: request.execution_id,
         app: &request.app,
         script: &request.script,
         source_kind: &request.source_kind,
         payload: &request.payload,
+        unstored_headers,
         origin_principal: request.origin_principal,
         principal: request.principal,
         depth: request.depth,

@@ -71,20 +71,26 @@ pub struct MailInbox {
     rates: MailRates,
 }
 
-/// How much one sender may send to one address in an hour.
+/// How much may be sent to one address in an hour.
 #[derive(Debug, Clone, Copy)]
 pub struct MailRates {
-    /// Of mail that calls itself automatic.
+    /// By one sender, of mail that calls itself automatic.
     pub automatic_per_hour_max: u32,
-    /// Of any.
+    /// By one sender, of any.
     pub per_hour_max: u32,
+    /// By all senders together.
+    pub address_per_hour_max: u32,
 }
 
 impl MailRates {
     fn of(self, automatic: bool) -> i32 {
         let most = if automatic { self.automatic_per_hour_max } else { self.per_hour_max };
-        i32::try_from(most).unwrap_or(i32::MAX)
+        bound(most)
     }
+}
+
+fn bound(most: u32) -> i32 {
+    i32::try_from(most).unwrap_or(i32::MAX)
 }
 
 #[async_trait]
@@ -153,11 +159,15 @@ impl MailInbox {
             answers_to: &answers_to,
             sender: from.or(named).unwrap_or_default(),
             per_hour_max: self.rates.of(automatic),
+            address_per_hour_max: bound(self.rates.address_per_hour_max),
         };
         match self.producer.receive_email(recipients, &received).await {
             Ok(()) => Ok(()),
             Err(error @ DbError::TooMuchMail { .. }) => {
-                tracing::warn!(lane = "triggers", "a sender sends mail too often: it is put off");
+                tracing::warn!(
+                    lane = "triggers",
+                    "a sender, or an address, has more mail than it may: it is put off"
+                );
                 Err(DeliveryError::Temporary(error.code().to_owned()))
             }
             Err(error) => {

@@ -10,6 +10,7 @@ mod callers;
 mod cors;
 mod leased_writer;
 pub mod manifest;
+pub(crate) mod payload;
 pub mod principals;
 mod request_writer;
 mod routes;
@@ -28,14 +29,9 @@ use axum::http::{HeaderMap, HeaderName, Method, Request, StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{any, get, post};
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
-use serde::Serialize;
-use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Map, Value};
+use serde_json::value::to_raw_value;
 use sqlx::postgres::PgConnectOptions;
 use symphony::db::{Database, DbError, ExpiredReply};
-use symphony::json;
 use symphony::lanes::triggers::{Expiry, LeasedRequests, Replies, Reply};
 use symphony_connect::email::{DeliveryError, Mailbox as _};
 use symphony_connect::webhook_schemes::WebhookScheme;
@@ -53,21 +49,10 @@ use crate::http_server::{self, BodyProblem, HttpServerSettings, Peer, read_body,
 use crate::output::Failure;
 use adapters::MailRates;
 pub use callers::WebhookSecrets;
-use callers::{Callers, Known, Refusal};
+use callers::{Callers, Refusal};
+use payload::{RoutePayload, query, readable};
 use request_writer::{Accepted, RequestWriter, RouteRequest};
 use routes::{Found, RouteTable, Routes};
-
-/// Headers of one hop, and credentials: what is stored is read by people and outlives them.
-const HEADERS_LEFT_OUT: [&str; 8] = [
-    "authorization",
-    "connection",
-    "cookie",
-    "keep-alive",
-    "proxy-authorization",
-    "te",
-    "transfer-encoding",
-    "upgrade",
-];
 
 /// How apps are served.
 #[derive(Debug, Clone)]
@@ -76,7 +61,7 @@ pub struct AppsSettings {
     pub http_server: HttpServerSettings,
     /// Whose word about a mail's sender is taken.
     pub authserv_id: Option<String>,
-    /// Mail of one sender to one address.
+    /// Mail to one address.
     pub mail_rates: MailRates,
     /// A proxy in front speaks TLS, and nobody else reaches the listener.
     pub behind_proxy: bool,
@@ -102,7 +87,11 @@ impl Default for AppsSettings {
             http_server: HttpServerSettings::default(),
             authserv_id: None,
             behind_proxy: false,
-            mail_rates: MailRates { automatic_per_hour_max: 60, per_hour_max: 600 },
+            mail_rates: MailRates {
+                automatic_per_hour_max: 60,
+                per_hour_max: 600,
+                address_per_hour_max: 10_000,
+            },
             status_needs_token: true,
             mail_needs_token: true,
             token_rate_per_second: 1_000,
@@ -243,25 +232,6 @@ async fn answer(served: &Served, app: &str, request: Request<Body>) -> Response 
     response
 }
 
-/// What a script gets of a request.
-#[derive(Serialize)]
-struct RoutePayload<'a, P> {
-    method: &'a str,
-    path: &'a str,
-    params: &'a P,
-    query: Map<String, Value>,
-    /// As it was sent, because a name may be there more than once.
-    #[serde(rename = "queryString", skip_serializing_if = "Option::is_none")]
-    query_string: Option<&'a str>,
-    headers: Map<String, Value>,
-    body: Box<RawValue>,
-    #[serde(rename = "bodyBase64", skip_serializing_if = "Option::is_none")]
-    body_base64: Option<String>,
-    /// Whoever was authenticated.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    caller: Option<&'a Known>,
-}
-
 async fn fire(
     served: &Served,
     app: &str,
@@ -318,15 +288,16 @@ async fn fire(
     let Some((body, body_base64)) = readable(&parts.headers, &body, route.raw_body) else {
         return Ok(answers::problem(StatusCode::BAD_REQUEST, "BODY_NOT_READABLE", None));
     };
+    let is_configured = |name: &HeaderName| served.headers_not_stored.contains(name);
+    let (headers, unstored) = payload::headers(&parts.headers, &route, left_out, is_configured);
     let payload = RoutePayload {
         method: parts.method.as_str(),
         path: &path,
         params: &params,
         query: query(parts.uri.query().unwrap_or_default()),
         query_string: parts.uri.query().filter(|text| !text.is_empty()),
-        headers: headers(&parts.headers, |name| {
-            left_out == Some(name.as_str()) || served.headers_not_stored.contains(name)
-        }),
+        headers,
+        headers_not_stored: unstored.names().map(str::to_owned).collect(),
         body,
         body_base64,
         caller: caller.as_ref(),
@@ -359,7 +330,7 @@ async fn fire(
             Err(error) => refused(error),
         };
     }
-    let awaited = served.replies.expect();
+    let awaited = served.replies.expect(unstored);
     let wait = Duration::from_millis(u64::try_from(route.wait_ms).unwrap_or(0));
     request.reply = Some((awaited.name, wait));
     let Accepted { id, unwritten, is_unconfirmed } = match served.writer.write(request).await {
@@ -533,55 +504,4 @@ async fn whole_body(
 fn no_body(problem: BodyProblem) -> Response {
     let (status, code) = problem.answer();
     answers::problem(status, code, None)
-}
-
-/// JSON if the content type says so, else text; in base64 what is no text, and everything if the route wants it raw.
-/// `None` if it should be JSON and is not.
-fn readable(
-    headers: &HeaderMap,
-    body: &[u8],
-    is_raw: bool,
-) -> Option<(Box<RawValue>, Option<String>)> {
-    let null = || RawValue::NULL.to_owned();
-    if is_raw {
-        return Some((null(), Some(BASE64_STANDARD.encode(body))));
-    }
-    if body.is_empty() {
-        return Some((null(), None));
-    }
-    let content_type = headers.get("content-type").and_then(|value| value.to_str().ok());
-    let is_json = content_type.is_some_and(|value| {
-        let kind = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        kind == "application/json" || kind.ends_with("+json")
-    });
-    let text = std::str::from_utf8(body).ok();
-    if is_json {
-        let rules = json::Rules { names_may_repeat: true, ..json::Rules::default() };
-        return json::check(text?, rules).ok().map(|body| (body.to_owned(), None));
-    }
-    // PostgreSQL's JSON has no NUL.
-    match text.filter(|text| !text.contains('\0')) {
-        Some(text) => Some((to_raw_value(text).ok()?, None)),
-        None => Some((null(), Some(BASE64_STANDARD.encode(body)))),
-    }
-}
-
-fn query(text: &str) -> Map<String, Value> {
-    url::form_urlencoded::parse(text.as_bytes())
-        .map(|(name, value)| (name.replace('\0', ""), Value::String(value.replace('\0', ""))))
-        .collect()
-}
-
-/// One that was sent several times has its values after one another.
-fn headers(headers: &HeaderMap, is_left_out: impl Fn(&HeaderName) -> bool) -> Map<String, Value> {
-    let is_kept =
-        |name: &&HeaderName| !HEADERS_LEFT_OUT.contains(&name.as_str()) && !is_left_out(name);
-    let names = headers.keys().filter(is_kept);
-    names
-        .filter_map(|name| {
-            let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-            let values: Vec<&str> = values.collect();
-            (!values.is_empty()).then(|| (name.to_string(), Value::String(values.join(", "))))
-        })
-        .collect()
 }

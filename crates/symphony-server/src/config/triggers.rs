@@ -106,6 +106,8 @@ pub struct EmailSection {
     pub automatic_per_hour_max: u32,
     /// Mail of anybody to one address.
     pub per_hour_max: u32,
+    /// Mail of all together to one address.
+    pub address_per_hour_max: u32,
     from: Option<String>,
     relay: Option<SmtpSenderSettings>,
 }
@@ -116,6 +118,7 @@ impl EmailSection {
         MailRates {
             automatic_per_hour_max: self.automatic_per_hour_max,
             per_hour_max: self.per_hour_max,
+            address_per_hour_max: self.address_per_hour_max,
         }
     }
 
@@ -183,6 +186,10 @@ impl TriggersSection {
         if self.email.per_hour_max < self.email.automatic_per_hour_max {
             let problem = "must be at least automatic_per_hour_max: it bounds all mail";
             defects.add("triggers.email.per_hour_max", problem);
+        }
+        if self.email.address_per_hour_max < self.email.per_hour_max {
+            let problem = "must be at least per_hour_max: it bounds all senders together";
+            defects.add("triggers.email.address_per_hour_max", problem);
         }
         if self.email.relay.is_some() && self.email.from.is_none() {
             let problem =

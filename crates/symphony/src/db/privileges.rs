@@ -302,6 +302,7 @@ pub const FUNCTIONS: &[(&str, &[&str])] = &[
     ("is_app_file", NOBODY),
     ("is_mail_filter", NOBODY),
     ("mail_filters", NOBODY),
+    ("count_mail", NOBODY),
     ("claim_mail_addresses", NOBODY),
     ("require_app", NOBODY),
     ("reschedule_trigger", NOBODY),

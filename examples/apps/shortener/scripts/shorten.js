@@ -1,7 +1,9 @@
 // POST /links: keep a long URL under a short code, the client's own or a new one.
 export default function (request) {
-  const { url, code = request.executionId.slice(-8) } = request.payload.body ?? {};
-  if (!fits(url, /^https?:\/\/[^\s]{1,2000}$/)) return refuse(400, "url must begin with https:// or http://");
+  const { url: given, code = request.executionId.slice(-8) } = request.payload.body ?? {};
+  // As URLs write it: a header has no umlaut, and a link that cannot be followed is none.
+  const url = URL.parse(given)?.href;
+  if (!fits(url, /^https?:\/\/.{1,2000}$/)) return refuse(400, "url must be a URL that begins with https:// or http://");
   if (!fits(code, /^[A-Za-z0-9-]{1,40}$/)) return refuse(400, "code must be letters, digits and hyphens");
 
   // Of two clients that ask for one code at once, one hears that it is taken.

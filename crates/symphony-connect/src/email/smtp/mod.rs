@@ -21,10 +21,11 @@ use serde::Deserialize;
 use symphony::FieldErrors;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use crate::accept::accept;
+use crate::bounds::smtp::ROOM_STEP_BYTES;
 use crate::settings::Defects;
 
 /// Takes the mail that arrives.
@@ -81,6 +82,10 @@ pub struct SmtpListenerSettings {
     pub recipients_max: usize,
     /// Connections at once. Default 256.
     pub connections_max: usize,
+    /// Messages that are being read or kept, all together. Default 64 MiB.
+    pub bytes_in_flight_max: usize,
+    /// How long a message waits for room among them. Default 10,000.
+    pub room_timeout_ms: u64,
     /// Commands of one connection. Default 1,000.
     pub commands_max: u32,
     /// Mistakes of one connection. Default 10.
@@ -120,6 +125,8 @@ pub struct SmtpListener {
 struct Shared {
     settings: SmtpListenerSettings,
     mailbox: Arc<dyn Mailbox>,
+    /// Room for messages, in steps.
+    room: Arc<Semaphore>,
 }
 
 impl Default for SmtpListenerSettings {
@@ -130,6 +137,8 @@ impl Default for SmtpListenerSettings {
             message_line_bytes_max: 16 << 10,
             recipients_max: 100,
             connections_max: 256,
+            bytes_in_flight_max: 64 << 20,
+            room_timeout_ms: 10_000,
             commands_max: 1_000,
             errors_max: 10,
             idle_timeout_ms: 60_000,
@@ -157,6 +166,13 @@ impl SmtpListenerSettings {
             ("message_line_bytes_max", self.message_line_bytes_max as u64, 1_000, 1 << 20),
             ("recipients_max", self.recipients_max as u64, 1, 1_000),
             ("connections_max", self.connections_max as u64, 1, 65_536),
+            (
+                "bytes_in_flight_max",
+                self.bytes_in_flight_max as u64,
+                ROOM_STEP_BYTES as u64,
+                16 << 30,
+            ),
+            ("room_timeout_ms", self.room_timeout_ms, 0, 600_000),
             ("commands_max", self.commands_max.into(), 10, 1_000_000),
             ("errors_max", self.errors_max.into(), 1, 1_000),
             ("idle_timeout_ms", self.idle_timeout_ms, 1, 3_600_000),
@@ -166,6 +182,10 @@ impl SmtpListenerSettings {
             ("stop_timeout_ms", self.stop_timeout_ms, 0, 600_000),
         ] {
             defects.within(field, value, least, most);
+        }
+        if self.bytes_in_flight_max < self.message_bytes_max {
+            let problem = "must be at least message_bytes_max: one message must find room";
+            defects.add("bytes_in_flight_max", problem);
         }
         defects.into_result()
     }
@@ -184,7 +204,9 @@ impl SmtpListener {
         let address = listener.local_addr().map_err(bound)?;
         let stop = watch::Sender::new(false);
         let stop_timeout = Duration::from_millis(settings.stop_timeout_ms);
-        let shared = Arc::new(Shared { settings, mailbox });
+        // As many steps as its message's last one needs, too.
+        let room = Semaphore::new(settings.bytes_in_flight_max.div_ceil(ROOM_STEP_BYTES));
+        let shared = Arc::new(Shared { settings, mailbox, room: Arc::new(room) });
         let (connections_max, stopped) = (shared.settings.connections_max, stop.subscribe());
         let serve = {
             let stopped = stopped.clone();

@@ -5,17 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, timeout};
 
 use super::commands::{self, Command};
 use super::wire::{Wire, WireError};
 use super::{DeliveryError, InboundMail, Shared};
-use crate::bounds::smtp::{COMMAND_BYTES_MAX, HOPS_MAX, OVERSIZE_FACTOR};
+use crate::bounds::smtp::{COMMAND_BYTES_MAX, HOPS_MAX, OVERSIZE_FACTOR, ROOM_STEP_BYTES};
 
 const CLOSING: &str = "421 4.3.2 closing down, come again later";
 const TOO_LARGE: &str = "552 5.3.4 the message is too large";
 const TRY_LATER: &str = "451 4.3.0 not possible now, come again later";
+const NO_ROOM: &str = "452 4.3.1 too many messages at once, come again later";
 
 struct Session {
     shared: Arc<Shared>,
@@ -43,8 +44,36 @@ enum Next {
 
 /// A message that was read.
 enum Message {
-    Whole(Vec<u8>),
+    /// With the room it takes, until it is kept.
+    Whole(Vec<u8>, Room),
     TooLarge,
+    /// Too many others are being read or kept.
+    NoRoom,
+}
+
+/// What one message takes of the budget that all share. It grows with the message, so that a client that says little
+/// keeps nobody waiting.
+#[derive(Default)]
+struct Room {
+    steps: Option<OwnedSemaphorePermit>,
+    bytes: usize,
+}
+
+impl Room {
+    /// Room for so many bytes in all; whether it was found in time.
+    async fn grow(&mut self, shared: &Shared, bytes: usize) -> bool {
+        while self.bytes < bytes {
+            let limit = Duration::from_millis(shared.settings.room_timeout_ms);
+            let step = timeout(limit, Arc::clone(&shared.room).acquire_owned()).await;
+            let Ok(Ok(step)) = step else { return false };
+            match &mut self.steps {
+                None => self.steps = Some(step),
+                Some(steps) => steps.merge(step),
+            }
+            self.bytes = self.bytes.saturating_add(ROOM_STEP_BYTES);
+        }
+        true
+    }
 }
 
 /// Talk to a client until one of both has had enough.
@@ -210,15 +239,25 @@ impl Session {
         let deadline = Instant::now() + Duration::from_millis(settings.message_timeout_ms);
         let mut raw = Vec::new();
         let mut bytes = 0_usize;
+        // Nothing, once there was no room for more of it.
+        let mut room = Some(Room::default());
         loop {
             let line = wire.line(settings.message_line_bytes_max, deadline).await?;
             if line == b"." {
-                let is_whole = bytes <= settings.message_bytes_max;
-                return Ok(if is_whole { Message::Whole(raw) } else { Message::TooLarge });
+                return Ok(match room {
+                    _ if bytes > settings.message_bytes_max => Message::TooLarge,
+                    Some(room) => Message::Whole(raw, room),
+                    None => Message::NoRoom,
+                });
             }
             let line = line.strip_prefix(b".").unwrap_or(line);
             bytes = bytes.saturating_add(line.len()).saturating_add(2);
-            if bytes <= settings.message_bytes_max {
+            if let Some(taken) = &mut room
+                && (bytes > settings.message_bytes_max || !taken.grow(&self.shared, bytes).await)
+            {
+                room = None;
+            }
+            if room.is_some() {
                 raw.extend_from_slice(line);
                 raw.extend_from_slice(b"\r\n");
             } else {
@@ -233,9 +272,10 @@ impl Session {
     /// 250 only after it is kept.
     async fn deliver(&mut self, message: Message) -> &'static str {
         let Some(envelope) = self.envelope.take() else { return TRY_LATER };
-        let raw = match message {
-            Message::Whole(raw) => raw,
+        let (raw, _room) = match message {
+            Message::Whole(raw, room) => (raw, room),
             Message::TooLarge => return TOO_LARGE,
+            Message::NoRoom => return NO_ROOM,
         };
         if hops(&raw) > HOPS_MAX {
             return "554 5.4.6 the message goes round in circles";

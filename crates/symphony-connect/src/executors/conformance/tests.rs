@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use serde_json::value::RawValue;
 use symphony::lanes::triggers::executor::{
     Departure, Effect, Entry, Execution, Executor, Listed, Request, RunOutcome, ScriptStore, Slot,
+    UnstoredHeaders,
 };
 use uuid::Uuid;
 
@@ -30,6 +31,7 @@ fn request(source: &str, url: Option<String>, timeout: Duration) -> Request {
         url,
         source_kind: "queue".to_owned(),
         payload: RawValue::from_string(REQUEST_PAYLOAD.to_owned()).unwrap().into(),
+        unstored_headers: UnstoredHeaders::default(),
         origin_principal: None,
         principal: None,
         depth: 0,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use symphony::lanes::triggers::executor::{
-    Departure, Execution, Executor as _, Request, RunOutcome, Slot,
+    Departure, Execution, Executor as _, Request, RunOutcome, Slot, UnstoredHeaders,
 };
 use uuid::Uuid;
 
@@ -32,6 +32,7 @@ fn request(url: &str) -> Request {
         url: Some(url.to_owned()),
         source_kind: "kv".to_owned(),
         payload: RawValue::from_string(r#"{"n":1.10}"#.to_owned()).unwrap().into(),
+        unstored_headers: UnstoredHeaders::default(),
         origin_principal: None,
         principal: None,
         depth: 0,
@@ -115,7 +116,14 @@ async fn a_bad_effect_fails_the_run_by_its_place() {
         (r#"{"kind":"rm_rf"}"#, "effects[1] has a kind that there is not"),
         (r#"{"kind":"kv_delete","key":"k","queue":"q"}"#, "effects[1] must not have queue"),
         (r#"{"kind":"kv_set","key":"k","value":"\u0000"}"#, "effects[1] value must be JSON"),
-        (r#"{"kind":"queue_send","queue":"a\u0000","message":1}"#, "effects[1] lacks queue"),
+        (
+            r#"{"kind":"queue_send","queue":"a\u0000","message":1}"#,
+            "effects[1] queue must not have a NUL",
+        ),
+        (
+            r#"{"kind":"queue_send","queue":"a","message":1,"key":"k\u0000"}"#,
+            "effects[1] key must not have a NUL",
+        ),
     ] {
         let body =
             format!(r#"{{"value":1,"effects":[{{"kind":"kv_delete","key":"k"}},{effect}]}}"#);

@@ -109,6 +109,8 @@ impl Host {
                 self.thrown = Some(Thrown { name, message, stack });
             }
             "secret" => return self.secret(&a),
+            "keep_header" => self.shared.keep_header(&a, &b),
+            "keep_cookie" => self.shared.keep_cookie(&a, &b),
             "kv_get" => return self.kv_get(&a),
             "kv_get_with_version" => return self.kv_get_with_version(&a),
             "kv_look" => return self.kv_look(&a),

@@ -97,7 +97,10 @@ export default (function (host, load) {
 
   // What a route's request can be asked for besides its fields.
   const askable = (request) => {
-    const ask = (what) => part("request.js")[what](request.payload);
+    // Headers that are never stored are no field of it: what is written down as a whole must not have them.
+    const { unstoredHeaders = {} } = request;
+    delete request.unstoredHeaders;
+    const ask = (what) => part("request.js")[what](request.payload, unstoredHeaders);
     const asked = {
       get headers() {
         return ask("headers");

@@ -87,6 +87,16 @@ impl Shared {
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner).keep(name, value);
     }
 
+    /// A header that is never stored.
+    pub(super) fn keep_header(&self, name: &str, value: &str) {
+        self.secrets.lock().unwrap_or_else(PoisonError::into_inner).keep_header(name, value);
+    }
+
+    /// A cookie of one.
+    pub(super) fn keep_cookie(&self, name: &str, value: &str) {
+        self.secrets.lock().unwrap_or_else(PoisonError::into_inner).keep_cookie(name, value);
+    }
+
     /// One that the run has read already.
     pub(super) fn secret_named(&self, name: &str) -> Option<String> {
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner).named(name)

@@ -3,14 +3,16 @@
 //! The rules are those of `write_kv`, `send_message`, `outbound_email` and `email_attachments_defect`; a test runs each
 //! mistake here and there and compares. An event is checked by [`Event`], whose words are the contract's.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use symphony::event::Event;
+use symphony::json::Kind;
 use symphony::lanes::triggers::executor::Effect;
 
+use super::jsonb;
 use super::local::Entries;
 
 /// What an entry, a message or a part of a mail may have.
@@ -18,6 +20,16 @@ const VALUE_KIB_MAX: usize = 256;
 const RECIPIENTS_MAX: usize = 50;
 const ADDRESS_CHARACTERS_MAX: usize = 254;
 const SUBJECT_CHARACTERS_MAX: usize = 998;
+
+/// How many seconds entries are there.
+pub(super) type TimesToLive = BTreeMap<String, u32>;
+
+/// What was applied.
+pub(super) struct Committed {
+    pub(super) ttl_seconds: TimesToLive,
+    /// All effects but those on entries.
+    pub(super) effects: Vec<Effect>,
+}
 
 /// What an app declares that its scripts may send to.
 #[derive(Debug, Default)]
@@ -48,7 +60,8 @@ impl Declared {
         &self,
         kv: &mut Entries,
         effects: Vec<Effect>,
-    ) -> Result<Vec<Effect>, String> {
+    ) -> Result<Committed, String> {
+        let mut ttl_seconds = TimesToLive::new();
         let mut entries = Vec::new();
         let mut rest = Vec::new();
         for effect in effects {
@@ -59,7 +72,7 @@ impl Declared {
         }
         entries.sort_by(|(a, _), (b, _)| a.cmp(b));
         for (key, effect) in entries {
-            write(kv, key, effect)?;
+            write(kv, &mut ttl_seconds, key, effect)?;
         }
         let is_event = |effect: &&Effect| matches!(effect, Effect::EventPublish { .. });
         for effect in rest.iter().filter(|effect| !is_event(effect)) {
@@ -68,7 +81,7 @@ impl Declared {
         for effect in rest.iter().filter(is_event) {
             self.check(effect)?;
         }
-        Ok(rest)
+        Ok(Committed { ttl_seconds, effects: rest })
     }
 
     fn check(&self, effect: &Effect) -> Result<(), String> {
@@ -109,35 +122,46 @@ fn key_of(effect: &Effect) -> Option<&str> {
     }
 }
 
-fn write(kv: &mut Entries, key: String, effect: Effect) -> Result<(), String> {
-    let value = match effect {
-        Effect::KvSet { value, .. }
-        | Effect::KvSetIfAbsent { value, .. }
-        | Effect::KvCompareAndSet { value, .. } => value,
-        Effect::KvIncrement { by, .. } => sum(kv.get(&key).map(|value| value.get()), by)?,
+fn write(
+    kv: &mut Entries,
+    times: &mut TimesToLive,
+    key: String,
+    effect: Effect,
+) -> Result<(), String> {
+    let (value, ttl_seconds) = match effect {
+        Effect::KvSet { value, ttl_seconds, .. }
+        | Effect::KvSetIfAbsent { value, ttl_seconds, .. }
+        | Effect::KvCompareAndSet { value, ttl_seconds, .. } => (value, ttl_seconds),
+        Effect::KvIncrement { by, ttl_seconds, .. } => match kv.get(&key) {
+            None => (jsonb::number(by)?, ttl_seconds),
+            // One that is there keeps the time that it has.
+            Some(before) => (sum(before, by)?, times.get(&key).copied()),
+        },
         _ => {
             kv.remove(&key);
+            times.remove(&key);
             return Ok(());
         }
     };
     sized("p_value", &value)?;
+    match ttl_seconds {
+        Some(seconds) => times.insert(key.clone(), seconds),
+        None => times.remove(&key),
+    };
     kv.insert(key, value);
     Ok(())
 }
 
-fn sum(before: Option<&str>, by: i64) -> Result<Box<RawValue>, String> {
-    let before = before.unwrap_or("0");
-    if !before.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
+fn sum(before: &RawValue, by: i64) -> Result<Box<RawValue>, String> {
+    if Kind::of(before) != Kind::Number {
         let problem = "kv.increment: the entry holds no number: set one first, or use another key";
         return Err(problem.to_owned());
     }
-    let sum = before.parse::<i64>().ok().and_then(|before| before.checked_add(by));
-    let sum = sum.ok_or("kv.increment: here only whole numbers are added")?;
-    to_raw_value(&sum).map_err(|error| error.to_string())
+    jsonb::sum(before.get(), by)
 }
 
 fn sized(argument: &str, value: &RawValue) -> Result<(), String> {
-    if value.get().len() > VALUE_KIB_MAX * 1024 {
+    if jsonb::length(value) > VALUE_KIB_MAX * 1024 {
         return Err(format!("{argument} is larger than {VALUE_KIB_MAX} KiB"));
     }
     Ok(())

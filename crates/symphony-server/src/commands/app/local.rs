@@ -7,17 +7,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 use symphony::lanes::triggers::ScriptAnswer;
 use symphony::lanes::triggers::executor::{
     Departure, Effect, Entry, Execution, Executor as _, Listed, LogLine, Request, RunOutcome,
-    ScriptStore, Slot, UNNAMED_FILE,
+    ScriptStore, Slot, UNNAMED_FILE, UnstoredHeaders,
 };
 use symphony_connect::executors::{FetchSettings, Fetcher, ScriptExecutor, ScriptSettings};
 use uuid::Uuid;
 
-use super::effects::{Declared, WrittenQueue};
+use super::effects::{Committed, Declared, TimesToLive, WrittenQueue};
 use super::folder;
+use super::served::as_served;
 use crate::apps::secrets::value_defect;
 use crate::bounds::SCRIPT_TIMEOUT_MS_DEFAULT;
 use crate::output::Failure;
@@ -52,9 +53,21 @@ struct Manifest {
 }
 
 #[derive(Deserialize)]
-struct LocalRoute {
+#[serde(rename_all = "camelCase")]
+pub(super) struct LocalRoute {
+    pub(super) method: String,
+    pub(super) path: String,
     script: String,
     mode: Option<String>,
+    #[serde(default)]
+    pub(super) raw_body: bool,
+    pub(super) auth: Option<String>,
+}
+
+impl LocalRoute {
+    fn is_async(&self) -> bool {
+        self.mode.as_deref() == Some("async")
+    }
 }
 
 #[derive(Deserialize)]
@@ -89,6 +102,9 @@ pub(super) struct LocalRun {
     pub(super) error: Option<LocalError>,
     /// The entries as they would be after the commit.
     pub(super) kv: Entries,
+    /// Those of them that this run gave a time to live.
+    #[serde(rename = "ttlSeconds")]
+    pub(super) ttl_seconds: TimesToLive,
     /// What else would be done, in order, as SCRIPTS.md has it.
     pub(super) effects: Vec<Effect>,
     /// What it logged.
@@ -130,7 +146,20 @@ impl LocalApp {
             return Err(Failure::new(format!("script {script} runs elsewhere: it has a url")));
         };
         let execution_id = written.execution_id.unwrap_or(EXECUTION_ID);
-        let payload = written.payload.clone();
+        let source_kind = written.source_kind.clone().unwrap_or_else(|| "http".to_owned());
+        let given = written.payload.clone().map_or_else(empty, Ok)?;
+        let (payload, unstored_headers) = if source_kind == "http" {
+            let routes: Vec<&LocalRoute> =
+                self.routes.iter().filter(|route| route.script == script).collect();
+            let served = as_served(&given, &routes)?;
+            let is_async = !routes.is_empty() && routes.iter().all(|route| route.is_async());
+            (
+                served.payload,
+                if is_async { UnstoredHeaders::default() } else { served.unstored_headers },
+            )
+        } else {
+            (given, UnstoredHeaders::default())
+        };
         let request = Request {
             execution_id,
             app_id: Uuid::nil(),
@@ -140,8 +169,9 @@ impl LocalApp {
             file: found.file.as_deref().unwrap_or(UNNAMED_FILE).into(),
             modules: Arc::new(found.modules.clone()),
             url: None,
-            source_kind: written.source_kind.clone().unwrap_or_else(|| "http".to_owned()),
-            payload: payload.map_or_else(|| Arc::from(empty()), Arc::from),
+            source_kind,
+            payload: Arc::from(payload),
+            unstored_headers,
             origin_principal: None,
             principal: None,
             depth: 0,
@@ -182,32 +212,31 @@ impl LocalApp {
         // All or nothing: an error leaves the entries as they were.
         let mut applied = kv.clone();
         let effects = if error.is_some() { Vec::new() } else { effects };
-        let effects = match self.declared.commit(&mut applied, effects) {
-            Ok(effects) => {
+        let (ttl_seconds, effects) = match self.declared.commit(&mut applied, effects) {
+            Ok(Committed { ttl_seconds, effects }) => {
                 kv = applied;
-                effects
+                (ttl_seconds, effects)
             }
             Err(problem) => {
                 let problem = format!("nothing of it was applied: {problem}");
                 error = failed("EFFECT_REFUSED", &problem);
-                Vec::new()
+                Default::default()
             }
         };
         let answer = answer.filter(|_| error.is_none());
-        Ok(LocalRun { answer, error, kv, effects, logs })
+        Ok(LocalRun { answer, error, kv, ttl_seconds, effects, logs })
     }
 
     /// Somebody waits for what it answers, unless all its routes are asynchronous.
     fn answers_http(&self, request: &Request) -> bool {
         let mut routes = self.routes.iter().filter(|route| route.script == request.script);
-        let is_async = |route: &LocalRoute| route.mode.as_deref() == Some("async");
         let none = self.routes.iter().all(|route| route.script != request.script);
-        request.source_kind == "http" && (none || routes.any(|route| !is_async(route)))
+        request.source_kind == "http" && (none || routes.any(|route| !route.is_async()))
     }
 }
 
-fn empty() -> Box<RawValue> {
-    to_raw_value(&BTreeMap::<String, String>::new()).unwrap_or_else(|_| RawValue::NULL.to_owned())
+fn empty() -> Result<Box<RawValue>, Failure> {
+    RawValue::from_string("{}".to_owned()).map_err(|error| Failure::new(error.to_string()))
 }
 
 /// Entries in memory, all of one app.

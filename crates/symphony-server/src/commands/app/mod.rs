@@ -3,6 +3,7 @@
 //! - [`folder`]: `app.json` and its scripts, read and checked without a database.
 //! - [`push`]: make an app what its folder says, and say what that changed.
 //! - [`local`]: a script of a folder run without a database; [`run`](mod@run) and [`test`](mod@test) are the commands.
+//!   [`served`] makes a request what the server makes of it; [`effects`] and [`jsonb`] refuse what the database refuses.
 //! - [`executions`], [`tree`]: what ran, and what fired what.
 //! - [`acts`]: replay, delete. [`change`]: what all changes do alike.
 //! - [`mail`]: whose mail is whose.
@@ -17,12 +18,14 @@ mod effects;
 mod executions;
 mod folder;
 mod follow;
+mod jsonb;
 mod kv;
 mod local;
 mod mail;
 mod push;
 mod run;
 mod secret;
+mod served;
 mod test;
 mod tree;
 mod versions;

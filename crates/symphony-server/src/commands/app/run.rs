@@ -67,7 +67,10 @@ fn render(ended: &LocalRun) -> Result<String, Failure> {
         lines.push(format!("effect {}", json(effect)?));
     }
     for (key, value) in &ended.kv {
-        lines.push(format!("entry {} {}", output::plain(key), output::plain(value.get())));
+        let (key, value) = (output::plain(key), output::plain(value.get()));
+        let time = ended.ttl_seconds.get(key.as_str());
+        let time = time.map_or_else(String::new, |seconds| format!(", for {seconds} seconds"));
+        lines.push(format!("entry {key} {value}{time}"));
     }
     if let Some(answer) = &ended.answer {
         lines.push(format!("answer {}", output::plain(answer.get())));

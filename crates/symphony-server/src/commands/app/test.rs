@@ -35,6 +35,8 @@ struct Expected {
     error: Option<String>,
     /// All entries afterwards.
     kv: Option<Value>,
+    /// All times to live that the run gave to entries.
+    ttl_seconds: Option<Value>,
     /// All effects but those on entries, in order.
     effects: Option<Value>,
     /// The log's lines, without levels and times.
@@ -141,6 +143,7 @@ fn differences(expected: &Expected, ended: &LocalRun) -> Result<Vec<Difference>,
         compare("answer", expected.answer.clone(), value(&ended.answer)?);
     }
     compare("kv", expected.kv.clone(), value(&ended.kv)?);
+    compare("ttlSeconds", expected.ttl_seconds.clone(), value(&ended.ttl_seconds)?);
     compare("effects", expected.effects.clone(), value(&ended.effects)?);
     compare("logs", expected.logs.as_ref().map(value).transpose()?, value(&logs)?);
     Ok(differences)

@@ -334,6 +334,8 @@ pub struct ReceivedEmail<'a> {
     pub sender: &'a str,
     /// How much one sender may send to one address.
     pub per_hour_max: i32,
+    /// How much all together may send to one address.
+    pub address_per_hour_max: i32,
 }
 
 /// Mail came in for a recipient; answers how many triggers wanted it. [`DbError::TooMuchMail`]: nothing was written.
@@ -350,6 +352,7 @@ pub async fn receive_email(
         .bind(received.answers_to)
         .bind(received.sender)
         .bind(received.per_hour_max)
+        .bind(received.address_per_hour_max)
         .fetch_one(session)
         .await?)
 }
@@ -366,6 +369,7 @@ pub async fn knows_recipient(
         .bind(None::<Uuid>)
         .bind(None::<&[Uuid]>)
         .bind(None::<&str>)
+        .bind(None::<i32>)
         .bind(None::<i32>)
         .fetch_one(session)
         .await?;

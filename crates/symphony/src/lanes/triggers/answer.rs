@@ -10,6 +10,11 @@ use crate::json::{self, Kind, Members};
 /// What an answer that says its own status may have.
 const NAMES: [&str; 4] = ["status", "headers", "body", "bodyBase64"];
 
+/// The names of an answer's headers, and all of them as they are sent. More than a client or a proxy takes, and far less
+/// than a server's map of headers can hold.
+const HEADERS_MAX: usize = 100;
+const HEADER_BYTES_MAX: usize = 16 << 10;
+
 /// An answer that says its own status. Any other value is the body of a 200.
 #[derive(Debug)]
 pub struct ScriptAnswer<'a> {
@@ -114,7 +119,18 @@ fn headers_of(headers: &RawValue) -> Result<Vec<(String, Vec<String>)>, AnswerDe
         })?;
         Ok((name.to_owned(), values))
     });
-    read.collect()
+    let headers: Vec<(String, Vec<String>)> = read.collect::<Result<_, _>>()?;
+    // As `name: value` and the end of the line, for each value.
+    let bytes = |(name, values): &(String, Vec<String>)| -> usize {
+        values.iter().map(|value| name.len() + value.len() + 4).sum()
+    };
+    if headers.len() > HEADERS_MAX || headers.iter().map(bytes).sum::<usize>() > HEADER_BYTES_MAX {
+        let problem = format!(
+            "the answer's headers must have at most {HEADERS_MAX} names and {HEADER_BYTES_MAX} bytes"
+        );
+        return Err(AnswerDefect::new("BAD_HEADER", problem));
+    }
+    Ok(headers)
 }
 
 /// A header's value, or a list of values: it is sent that often.
@@ -205,6 +221,34 @@ mod tests {
             (r#"{"status": 404, "error": "no such order"}"#, "BAD_BODY"),
         ] {
             assert_eq!(read(value).as_deref(), Some(found), "{value}");
+        }
+    }
+
+    #[test]
+    fn headers_have_a_bound_on_their_names_and_on_all_of_them() {
+        let names = |count: usize| {
+            let headers: Vec<String> = (0..count).map(|n| format!("\"x{n}\": \"\"")).collect();
+            format!("{{\"status\": 200, \"headers\": {{{}}}}}", headers.join(","))
+        };
+        let one = |bytes: usize| {
+            let value = "v".repeat(bytes);
+            format!("{{\"status\": 200, \"headers\": {{\"x\": \"{value}\"}}}}")
+        };
+        let often = |count: usize| {
+            let values = vec!["\"\""; count].join(",");
+            format!("{{\"status\": 200, \"headers\": {{\"x\": [{values}]}}}}")
+        };
+        for (value, found) in [
+            (names(100), "200"),
+            (names(101), "BAD_HEADER"),
+            // As they are sent: `x: v` and the end of the line.
+            (one((16 << 10) - 5), "200"),
+            (one((16 << 10) - 4), "BAD_HEADER"),
+            (often((16 << 10) / 5), "200"),
+            (often((16 << 10) / 5 + 1), "BAD_HEADER"),
+        ] {
+            let told = value.len().min(60);
+            assert_eq!(read(&value).as_deref(), Some(found), "{}", &value[..told]);
         }
     }
 

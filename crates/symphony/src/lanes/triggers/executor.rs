@@ -58,6 +58,8 @@ pub struct Request {
     pub source_kind: String,
     /// What it was fired with: a JSON object.
     pub payload: Arc<RawValue>,
+    /// What the payload has not, because it is stored.
+    pub unstored_headers: UnstoredHeaders,
     /// Who caused it.
     pub origin_principal: Option<Uuid>,
     /// As whom it runs: who registered the trigger.
@@ -77,6 +79,35 @@ pub struct Request {
     pub departure: Departure,
     /// W3C trace context for what it calls; `None` where there is none.
     pub traceparent: Option<Arc<str>>,
+}
+
+/// Headers of a request that are never stored, such as `Cookie`: by their names in lower case. They are there while the
+/// client waits, in the process that serves it. Never printed.
+#[derive(Clone, Default, Serialize)]
+#[serde(transparent)]
+pub struct UnstoredHeaders(Arc<BTreeMap<String, String>>);
+
+impl UnstoredHeaders {
+    /// These.
+    pub fn new(headers: BTreeMap<String, String>) -> Self {
+        Self(Arc::new(headers))
+    }
+
+    /// There is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Their names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+}
+
+impl fmt::Debug for UnstoredHeaders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.names()).finish()
+    }
 }
 
 /// A place among the runs there may be at once, until every clone is dropped.

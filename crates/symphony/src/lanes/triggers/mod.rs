@@ -337,6 +337,7 @@ impl TriggerLane {
             url: script.url.clone(),
             source_kind: item.source_kind.clone(),
             payload: Arc::from(item.payload.0.clone()),
+            unstored_headers: self.replies.unstored_headers(item.reply_to),
             origin_principal: item.origin_principal,
             principal: item.principal,
             depth: item.trigger_depth,

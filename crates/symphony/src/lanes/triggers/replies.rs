@@ -12,6 +12,7 @@ use sqlx::postgres::PgConnectOptions;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
+use super::executor::UnstoredHeaders;
 use crate::db::{DbError, ReplyListener, Worker};
 
 /// Notifications may be lost, so the answers still waited for are read this often.
@@ -30,7 +31,14 @@ pub struct Reply {
     pub answer: Result<Box<RawValue>, String>,
 }
 
-type Waiting = Arc<Mutex<HashMap<Uuid, oneshot::Sender<Reply>>>>;
+type Waiting = Arc<Mutex<HashMap<Uuid, Client>>>;
+
+/// Where a client waits, and what of its request is nowhere else.
+#[derive(Debug)]
+struct Client {
+    sender: oneshot::Sender<Reply>,
+    unstored_headers: UnstoredHeaders,
+}
 
 /// The answers this process waits for.
 #[derive(Debug, Clone, Default)]
@@ -73,18 +81,16 @@ impl Replies {
     /// An answer that was committed here. Whoever waits elsewhere reads it.
     pub(super) fn answered(&self, name: Uuid, execution_id: Uuid, answer: &RawValue) {
         // The client may have gone.
-        drop(
-            take(&self.waiting, name)
-                .map(|sender| sender.send(Reply { execution_id, answer: Ok(answer.to_owned()) })),
-        );
+        drop(take(&self.waiting, name).map(|client| {
+            client.sender.send(Reply { execution_id, answer: Ok(answer.to_owned()) })
+        }));
     }
 
     /// A failure that was committed here.
     pub(super) fn failed(&self, name: Uuid, execution_id: Uuid, code: &str) {
-        drop(
-            take(&self.waiting, name)
-                .map(|sender| sender.send(Reply { execution_id, answer: Err(code.to_owned()) })),
-        );
+        drop(take(&self.waiting, name).map(|client| {
+            client.sender.send(Reply { execution_id, answer: Err(code.to_owned()) })
+        }));
     }
 
     /// Somebody waits under this name in this process.
@@ -92,10 +98,18 @@ impl Replies {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&name)
     }
 
-    /// Begin to wait, before the row is written.
-    pub fn expect(&self) -> Awaited {
+    /// The headers of whoever waits under this name in this process.
+    pub(super) fn unstored_headers(&self, name: Option<Uuid>) -> UnstoredHeaders {
+        let Some(name) = name else { return UnstoredHeaders::default() };
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.get(&name).map(|client| client.unstored_headers.clone()).unwrap_or_default()
+    }
+
+    /// Begin to wait, before the row is written. What is not stored is here as long as somebody waits.
+    pub fn expect(&self, unstored_headers: UnstoredHeaders) -> Awaited {
         let (name, (sender, receiver)) = (Uuid::new_v4(), oneshot::channel());
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(name, sender);
+        let client = Client { sender, unstored_headers };
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(name, client);
         Awaited { name, receiver, waiting: self.waiting.clone() }
     }
 
@@ -155,7 +169,7 @@ async fn look_for_ever(waiting: &Waiting, worker: &Worker) -> Result<(), DbError
     }
 }
 
-fn take(waiting: &Waiting, name: Uuid) -> Option<oneshot::Sender<Reply>> {
+fn take(waiting: &Waiting, name: Uuid) -> Option<Client> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&name)
 }
 
@@ -179,7 +193,7 @@ async fn deliver(waiting: &Waiting, worker: &Worker, names: &[Uuid]) -> Result<(
         };
         drop(
             take(waiting, row.reply_to)
-                .map(|sender| sender.send(Reply { execution_id: row.id, answer })),
+                .map(|client| client.sender.send(Reply { execution_id: row.id, answer })),
         );
     }
     Ok(())

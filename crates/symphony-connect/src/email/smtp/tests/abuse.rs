@@ -104,6 +104,43 @@ async fn messages_that_are_too_large_are_refused_before_or_after_they_are_sent()
 }
 
 #[tokio::test]
+async fn messages_share_one_budget_of_bytes_and_whoever_finds_none_comes_again() {
+    let settings = SmtpListenerSettings {
+        message_bytes_max: 32 << 10,
+        bytes_in_flight_max: 32 << 10,
+        room_timeout_ms: 1,
+        ..Default::default()
+    };
+    let (listener, kept) = listen(settings).await;
+    let line = [&[b'x'; 998][..], b"\r\n"].concat();
+    let large = [&line.repeat(20)[..], b".\r\n"].concat();
+    let mut first = Raw::to(&listener).await;
+    first.ask("EHLO me").await;
+    first.ask("MAIL FROM:<>").await;
+    first.ask("RCPT TO:<slow@app.example>").await;
+    assert!(first.ask("DATA").await.starts_with("354"));
+    first.send(&large).await;
+    kept.has_begun.notified().await;
+    let mut second = Raw::to(&listener).await;
+    second.ask("EHLO me").await;
+    let mut send = async |message: &[u8]| {
+        second.ask("MAIL FROM:<>").await;
+        second.ask("RCPT TO:<a@app.example>").await;
+        assert!(second.ask("DATA").await.starts_with("354"));
+        second.send(message).await;
+        second.answer().await
+    };
+    // Not the client's mistake: it may come again as often as it likes.
+    for message in [&large[..], b"A: b\r\n.\r\n", &large] {
+        assert_eq!(send(message).await, "452 4.3.1 too many messages at once, come again later");
+    }
+    kept.may_end.notify_one();
+    assert_eq!(first.answer().await, "250 2.0.0 kept");
+    assert_eq!(send(&large).await, "250 2.0.0 kept", "the first has given its room back");
+    assert_eq!(kept.count(), 2);
+}
+
+#[tokio::test]
 async fn more_recipients_than_allowed_are_left_for_another_message() {
     let (listener, kept) = listen(SmtpListenerSettings::default()).await;
     let mut raw = Raw::to(&listener).await;

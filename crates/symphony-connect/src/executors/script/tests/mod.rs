@@ -21,6 +21,7 @@ use async_trait::async_trait;
 use serde_json::value::RawValue;
 use symphony::lanes::triggers::executor::{
     Departure, Entry, Execution, Executor as _, Listed, Request, RunOutcome, ScriptStore, Slot,
+    UnstoredHeaders,
 };
 use uuid::Uuid;
 
@@ -105,6 +106,7 @@ pub(super) fn request(source: &str) -> Request {
         url: None,
         source_kind: "queue".to_owned(),
         payload: RawValue::from_string(r#"{"message":{"n":7}}"#.to_owned()).unwrap().into(),
+        unstored_headers: UnstoredHeaders::default(),
         origin_principal: Some(Uuid::from_u128(4)),
         principal: None,
         depth: 2,
