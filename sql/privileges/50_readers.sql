@@ -60,7 +60,7 @@ GRANT SELECT (bucket, published_through, claimed_through, ragged_through, unansw
     claimed_at) ON symphony.event_outbox_cursors TO symphony_readonly;
 GRANT SELECT (bucket, event_key, position, redrive_no, not_before) ON symphony.event_outbox_waiting TO symphony_readonly;
 GRANT SELECT (bucket, position, redrive_no, outcome_no, attempt_no, state, event_id, event_key, outcome_unknown,
-    spends_attempt, claimed_at, completed_at, bus_reference, error_code, error_message, latency_ms, worker_id)
+    spends_attempt, bus_away, claimed_at, completed_at, bus_reference, error_code, error_message, latency_ms, worker_id)
     ON symphony.event_outbox_attempts TO symphony_readonly;
 GRANT SELECT (event_no, event_type, outbox_event, worker_id, actor, approver, session_role, reason, created_at)
     ON symphony.event_outbox_events TO symphony_readonly;

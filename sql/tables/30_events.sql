@@ -18,9 +18,9 @@ CREATE SEQUENCE IF NOT EXISTS symphony.event_outbox_epoch AS BIGINT MINVALUE 0;
 CREATE SEQUENCE IF NOT EXISTS symphony.event_outbox_next_horizon AS BIGINT MINVALUE 0;
 CREATE SEQUENCE IF NOT EXISTS symphony.event_outbox_horizon AS BIGINT MINVALUE 0;
 -- Producers that stay open are passed: the horizon moves on without those of epochs before this one (0: there are none),
--- and only the groups of buckets they are registered for stay behind, at the horizon of that moment.
+-- and only the groups of buckets they are registered for stay behind, each at the position before the first event of
+-- the earliest of them.
 CREATE SEQUENCE IF NOT EXISTS symphony.event_outbox_passed_epoch AS BIGINT MINVALUE 0;
-CREATE SEQUENCE IF NOT EXISTS symphony.event_outbox_held_horizon AS BIGINT MINVALUE 0;
 -- When the present epoch began, in milliseconds since 1970.
 CREATE SEQUENCE IF NOT EXISTS symphony.event_outbox_epoch_began_ms AS BIGINT MINVALUE 0;
 
@@ -134,6 +134,10 @@ CREATE TABLE IF NOT EXISTS symphony.event_outbox_attempts (
     outcome_unknown BOOLEAN NOT NULL DEFAULT false,
     -- False where the bus was away and surely did not take it: it is not one of the event's tries.
     spends_attempt  BOOLEAN NOT NULL DEFAULT true,
+    -- It was away by itself: only that is given up after a time. What an operator must mend (rights, a missing topic)
+    -- never is.
+    bus_away        BOOLEAN NOT NULL DEFAULT false
+        CONSTRAINT event_outbox_attempts_of_an_absent_bus_spend_nothing CHECK (NOT bus_away OR NOT spends_attempt),
     claimed_at      TIMESTAMPTZ,
     completed_at    TIMESTAMPTZ NOT NULL,
     -- Bus and topic, as 'bus/topic'.

@@ -56,6 +56,10 @@ impl Made {
     }
 
     async fn nats() -> Self {
+        Self::nats_with("").await
+    }
+
+    async fn nats_with(more: &str) -> Self {
         let server = NatsServer::start().await;
         let config = format!(
             r#"
@@ -64,7 +68,7 @@ impl Made {
             url = "{}"
             setup.topics = [{{ name = "EVENTS", types = ["events.*"] }}]
             setup.consumers = [
-                {{ name = "balances", topic = "EVENTS", visibility_timeout_seconds = {VISIBILITY_SECONDS} }},
+                {{ name = "balances", topic = "EVENTS", visibility_timeout_seconds = {VISIBILITY_SECONDS} {more} }},
             ]
             "#,
             server.url()
@@ -281,6 +285,32 @@ async fn a_program_that_is_away_for_two_minutes_loses_nothing() {
     required_or_skip!();
     let all = Made::each().await;
     join_all(all.iter().map(|made| is_away_for(made, Duration::from_mins(2)))).await;
+}
+
+/// What docs/BUSES.md says beside `in_flight_max`: strict, at the price of all keys; or only its own key waits.
+#[tokio::test]
+async fn on_nats_a_failing_event_stops_every_key_as_setup_makes_it_and_its_own_with_more_in_flight()
+{
+    required_or_skip!();
+    for (more, order) in [("", [1, 1, 1, 2]), (", in_flight_max = 100", [1, 2, 1, 1])] {
+        let made = Made::nats_with(more).await;
+        let program = Program { fails: Some(1), ..Program::default() };
+        let to = program.start().await;
+        made.publish(&[event("a", 1), event("b", 2)]).await;
+        let mut consuming = started(made.consume(&to)).await;
+        figure_is(&consuming.address, r#"event_consumer_applied_total{consumer="balances"} 1"#)
+            .await;
+        until("all tries are over", async || program.numbers().len() == 4).await;
+        let mut numbers = program.numbers();
+        if more.is_empty() {
+            assert_eq!(numbers, order);
+        } else {
+            // Both at once.
+            numbers[..2].sort_unstable();
+            assert_eq!(numbers, order);
+        }
+        assert!(terminate(&mut consuming.child).await.success());
+    }
 }
 
 #[tokio::test]

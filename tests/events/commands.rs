@@ -339,6 +339,30 @@ async fn a_filter_redrives_what_it_names_all_or_none() {
 }
 
 #[tokio::test]
+async fn the_redrives_that_help_and_the_runbook_show_find_what_ran_out_of_attempts() {
+    let db = TestDb::new().await;
+    let told = blocked(&db, "a", "RETRY_CEILING", 2).await;
+    blocked(&db, "b", "OVERSIZE", 1).await;
+    let help = dana(&db, "redrive --help").await.output;
+    let runbook = include_str!("../../docs/OPERATING.md");
+    let mut shown = 0;
+    for text in [help.replace("\\\n", " "), runbook.to_owned()] {
+        let commands =
+            text.split(['\n', '`']).filter_map(|line| line.split_once("symphony redrive "));
+        for (_, command) in commands.filter(|(_, command)| command.contains("RETRY_CEILING")) {
+            let words = command.split(" --reason").next().unwrap().replace('\'', "");
+            let line = words.replace("TYPE", "events.transfers.submitted");
+            let would = dana(&db, &format!("redrive {line} --reason r --json")).await.json();
+            let found: Vec<_> =
+                would["events"].as_array().unwrap().iter().map(|one| &one["event_id"]).collect();
+            assert_eq!(found, [&json!(told[0])], "{command}: {would}");
+            shown += 1;
+        }
+    }
+    assert_eq!(shown, 4, "in help, the list of commands, the outage and the dead letters");
+}
+
+#[tokio::test]
 async fn a_redrive_that_does_not_say_what_is_refused_with_one_line() {
     let db = TestDb::new().await;
     let event = db.tell(&[event("k", 0)]).await[0];

@@ -119,25 +119,34 @@ async fn a_busy_rail_is_given_up_after_its_time_and_the_item_is_failed() {
     let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
     // How old it is does not matter: it may have waited behind a pause.
     db.sql("UPDATE payment_outbox_pending SET created_at = created_at - INTERVAL '3 days'").await;
-    assert_eq!(
-        try_once(&db, item, Outcome::Retryable, busy()).await.state,
-        AttemptState::Retryable
-    );
-    set_back(&db, "23 hours 59 minutes").await;
-    assert_eq!(
-        try_once(&db, item, Outcome::Retryable, busy()).await.state,
-        AttemptState::Retryable
-    );
-    set_back(&db, "2 minutes").await;
+    for _ in 0..24 {
+        assert_eq!(
+            try_once(&db, item, Outcome::Retryable, busy()).await.state,
+            AttemptState::Retryable
+        );
+        set_back(&db, "1 hour").await;
+    }
     let ended = try_once(&db, item, Outcome::Retryable, busy()).await;
-    assert_eq!((ended.attempt_no, ended.state, ended.parked), (3, AttemptState::Failed, false));
+    assert_eq!((ended.attempt_no, ended.state, ended.parked), (25, AttemptState::Failed, false));
     let (code, message): (String, String) = (
-        db.one("SELECT error_code FROM payment_outbox_attempts WHERE attempt_no = 3").await,
-        db.one("SELECT error_message FROM payment_outbox_attempts WHERE attempt_no = 3").await,
+        db.one("SELECT error_code FROM payment_outbox_attempts WHERE attempt_no = 25").await,
+        db.one("SELECT error_message FROM payment_outbox_attempts WHERE attempt_no = 25").await,
     );
     assert_eq!(code, "GIVEN_UP");
     assert!(message.contains("give_up_after_seconds: RAIL_RETRYABLE"), "{message}");
     assert!(db.database.auditor().figures().await.unwrap().holds());
+}
+
+#[tokio::test]
+async fn a_weekend_in_which_nobody_tried_fails_no_item_at_the_next_refusal() {
+    let db = TestDb::new().await;
+    let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
+    try_once(&db, item, Outcome::Retryable, busy()).await;
+    set_back(&db, "63 hours").await;
+    assert_eq!(
+        try_once(&db, item, Outcome::Retryable, busy()).await.state,
+        AttemptState::Retryable
+    );
 }
 
 #[tokio::test]

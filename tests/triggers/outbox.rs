@@ -90,9 +90,20 @@ async fn where_nobody_is_there_to_take_it_no_attempt_is_counted_until_a_day_is_o
         assert_eq!(item.attempt_count, 0);
     }
     db.sql("ALTER TABLE trigger_outbox_attempts DISABLE TRIGGER USER").await;
-    db.sql("UPDATE trigger_outbox_attempts SET completed_at = completed_at - INTERVAL '1 day'")
+    for attempt in 13.. {
+        // Nobody tried for two hours, of which one counts.
+        db.sql(
+            "UPDATE trigger_outbox_attempts SET completed_at = completed_at - INTERVAL '2 hours'",
+        )
         .await;
-    assert_eq!(away(&db, &item).await, "13 FAILED GIVEN_UP");
+        if attempt == 36 {
+            break;
+        }
+        assert_eq!(away(&db, &item).await, format!("{attempt} RETRYABLE CONNECT_FAILED"));
+        db.make_items_due().await;
+        item = db.claim_item("w").await;
+    }
+    assert_eq!(away(&db, &item).await, "36 FAILED GIVEN_UP");
     assert_eq!(db.count("trigger_outbox_pending").await, 0);
 }
 

@@ -165,8 +165,9 @@ pub(crate) mod kafka {
     pub(crate) const LOOK_INTERVAL: Duration = Duration::from_secs(3);
     /// Records fetched and not handed out.
     pub(crate) const FETCHED_MAX: usize = 500;
-    /// Records in hand: what failed waits there, and what is behind it in its key.
-    pub(crate) const HELD_MAX: usize = 1_000;
+    /// Records in hand: what failed waits there, and what is behind it in its key. When so many wait, all other keys
+    /// do.
+    pub(crate) const HELD_MAX: usize = 10_000;
     /// Records behind one that is not done, whose offset therefore cannot be committed.
     pub(crate) const UNCOMMITTED_MAX: usize = 100_000;
     /// The largest token.

@@ -8,13 +8,14 @@
 -- Why      the next horizon is read before the epoch moves on: whoever registers in the new one takes positions above
 --          it. An epoch is ended only when the one before it is empty, so there are two at most and none is forgotten.
 --          A producer that stays open would hold up all others' events: after half a second its epoch is passed, and
---          only the groups of buckets it is registered for are held, at the horizon of that moment. passed_epoch is set
---          before the horizon moves and read after it, so nobody sees the one without the other; it is cleared by
---          whoever may move it. What is found holds whether or not the caller commits, so it is kept outside of
---          transactions. The block is always undone, and its locks with it: a worker that stops in the middle of a
---          claim must not keep them. A transaction that has written moves nothing: it may have told events, and one's
---          own locks refuse nobody.
-CREATE OR REPLACE FUNCTION symphony.advance_event_horizon(OUT horizon BIGINT, OUT held_groups INT[], OUT held_horizon BIGINT)
+--          only the groups of buckets it is registered for are held, each at the position before the first event of the
+--          earliest open producer in it: so successors that overlap hold nothing for longer than each is open.
+--          passed_epoch is set before the horizon moves and read after it, so nobody sees the one without the other; it
+--          is cleared by whoever may move it. What is found holds whether or not the caller commits, so it is kept
+--          outside of transactions. The block is always undone, and its locks with it: a worker that stops in the
+--          middle of a claim must not keep them. A transaction that has written moves nothing: it may have told events,
+--          and one's own locks refuse nobody.
+CREATE OR REPLACE FUNCTION symphony.advance_event_horizon(OUT horizon BIGINT, OUT group_horizons BIGINT[])
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
@@ -46,15 +47,7 @@ BEGIN
                 -- The epoch that has ended; then, if more was told since, the present one, which ends now.
                 FOR i IN 1 .. 2 LOOP
                     v_ended := pg_try_advisory_xact_lock(v_class, ((v_epoch - 1) % 2147483647)::INT);
-                    IF NOT v_ended AND v_passed > 0 THEN
-                        -- Whoever was passed before may go on telling.
-                        v_ended := NOT EXISTS (SELECT FROM symphony.registered_event_producers(v_epoch) p
-                                                WHERE v_epoch - 1 = ANY (p.epochs) AND v_passed <= ALL (p.epochs));
-                    END IF;
                     IF NOT v_ended AND v_now_ms - coalesce(pg_sequence_last_value('symphony.event_outbox_epoch_began_ms'), 0) >= c_patience_ms THEN
-                        IF v_passed = 0 THEN
-                            PERFORM setval('symphony.event_outbox_held_horizon', horizon);
-                        END IF;
                         v_passed := setval('symphony.event_outbox_passed_epoch', v_epoch);
                         v_ended := true;
                     END IF;
@@ -73,13 +66,13 @@ BEGIN
             NULL; -- all but the sequences
         END;
     END IF;
+    -- Groups in which nobody was passed go up to the horizon.
     IF v_passed > 0 THEN
-        SELECT array_agg(DISTINCT g), coalesce(pg_sequence_last_value('symphony.event_outbox_held_horizon'), 0) INTO held_groups, held_horizon
-          FROM symphony.registered_event_producers(coalesce(pg_sequence_last_value('symphony.event_outbox_epoch'), 0)) p
-         CROSS JOIN unnest(coalesce(p.groups, '{32}'::INT[])) g
-         WHERE v_passed > ANY (p.epochs);
-        IF 32 = ANY (held_groups) THEN
-            held_groups := ARRAY(SELECT generate_series(0, 31));
-        END IF;
+        group_horizons := ARRAY(
+            SELECT LEAST(horizon, min(p.since))
+              FROM generate_series(0, 31) g
+              LEFT JOIN symphony.registered_event_producers(coalesce(pg_sequence_last_value('symphony.event_outbox_epoch'), 0)) p
+                ON v_passed > ANY (p.epochs) AND (p.groups && ARRAY[g, 32] OR p.groups IS NULL)
+             GROUP BY g ORDER BY g);
     END IF;
 END $$;

@@ -21,8 +21,7 @@ DECLARE
     v_now     TIMESTAMPTZ := clock_timestamp();
     v_token   UUID := gen_random_uuid();
     v_horizon BIGINT;
-    v_held_groups  INT[];
-    v_held_horizon BIGINT;
+    v_group_horizons BIGINT[];
     v_start   INT := floor(random() * 256);
     v_seen    SMALLINT[] := '{}'::SMALLINT[];
     v_buckets SMALLINT[];
@@ -41,14 +40,14 @@ BEGIN
         RETURN;
     END IF;
 
-    SELECT h.horizon, h.held_groups, h.held_horizon INTO v_horizon, v_held_groups, v_held_horizon FROM symphony.advance_event_horizon() h;
+    SELECT h.horizon, h.group_horizons INTO v_horizon, v_group_horizons FROM symphony.advance_event_horizon() h;
 
     -- Again if all that was found had to be set aside; each round takes other buckets, so it ends.
     WHILE NOT v_handed LOOP
-        v_buckets := symphony.pick_ready_buckets(v_start, 255, v_now, v_horizon, v_held_groups, v_held_horizon, v_seen, p_buckets_max);
+        v_buckets := symphony.pick_ready_buckets(v_start, 255, v_now, v_horizon, v_group_horizons, v_seen, p_buckets_max);
         IF cardinality(v_buckets) < p_buckets_max THEN
             v_buckets := v_buckets || symphony.pick_ready_buckets(
-                0, v_start - 1, v_now, v_horizon, v_held_groups, v_held_horizon, v_seen, p_buckets_max - cardinality(v_buckets));
+                0, v_start - 1, v_now, v_horizon, v_group_horizons, v_seen, p_buckets_max - cardinality(v_buckets));
         END IF;
         IF cardinality(v_buckets) = 0 THEN
             RETURN;
@@ -69,7 +68,7 @@ BEGIN
                FROM (SELECT l.position FROM symphony.event_outbox_log l
                       WHERE l.bucket = t.bucket
                         AND l.position > (SELECT u.published_through FROM symphony.event_outbox_cursors u WHERE u.bucket = t.bucket)
-                        AND l.position <= CASE WHEN t.bucket / 8 = ANY (v_held_groups) THEN v_held_horizon ELSE v_horizon END
+                        AND l.position <= coalesce(v_group_horizons[t.bucket / 8 + 1], v_horizon)
                       ORDER BY l.position LIMIT v_run) x) w
          WHERE c.bucket = t.bucket;
 

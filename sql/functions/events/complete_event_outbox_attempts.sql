@@ -9,15 +9,16 @@
 -- Why      outcomes come in any order and in parts. A NULL state means that it was not sent: it waits the given
 --          seconds and no attempt is counted. RETRYABLE with p_spends_attempts false is in the ledger, but not one of
 --          its tries. Where p_hasten_afters_seconds is given, the event waits only for its bus: once that is well again, it
---          may be tried that long from now. In buckets where nothing is blocked and all was published, the
---          windows are read once and one insert does it all; the others are done with care, by
+--          may be tried that long from now. p_buses_away, with p_spends_attempts false: it was away by itself, which is
+--          what tried_seconds counts; an operator need not mend anything. In buckets where nothing is blocked and all
+--          was published, the windows are read once and one insert does it all; the others are done with care, by
 --          settle_event_attempts. A repeated call is answered as the first: the ledger has this lease's outcome.
 CREATE OR REPLACE FUNCTION symphony.complete_event_outbox_attempts(
     p_worker_id TEXT, p_buckets SMALLINT[], p_positions BIGINT[], p_lease_tokens UUID[], p_states TEXT[],
     p_destinations TEXT[] DEFAULT NULL, p_bus_references TEXT[] DEFAULT NULL, p_error_codes TEXT[] DEFAULT NULL,
     p_error_messages TEXT[] DEFAULT NULL, p_latencies_ms INT[] DEFAULT NULL, p_retry_delays_seconds INT[] DEFAULT NULL,
     p_unknowns BOOLEAN[] DEFAULT NULL, p_continues BOOLEAN[] DEFAULT NULL, p_spends_attempts BOOLEAN[] DEFAULT NULL,
-    p_hasten_afters_seconds INT[] DEFAULT NULL
+    p_hasten_afters_seconds INT[] DEFAULT NULL, p_buses_away BOOLEAN[] DEFAULT NULL
 ) RETURNS TABLE (item_no INT, result TEXT, attempt_no INT, state symphony.outbox_attempt_state, more BOOLEAN)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
@@ -38,13 +39,15 @@ BEGIN
     PERFORM symphony.require_read_committed();
     PERFORM symphony.require_same_length(v_count,
         ARRAY['p_buckets', 'p_lease_tokens', 'p_states', 'p_destinations', 'p_bus_references', 'p_error_codes', 'p_error_messages',
-              'p_latencies_ms', 'p_retry_delays_seconds', 'p_unknowns', 'p_continues', 'p_spends_attempts', 'p_hasten_afters_seconds'],
+              'p_latencies_ms', 'p_retry_delays_seconds', 'p_unknowns', 'p_continues', 'p_spends_attempts', 'p_hasten_afters_seconds',
+              'p_buses_away'],
         ARRAY[cardinality(p_buckets), cardinality(p_lease_tokens), cardinality(p_states),
               coalesce(cardinality(p_destinations), v_count), coalesce(cardinality(p_bus_references), v_count),
               coalesce(cardinality(p_error_codes), v_count), coalesce(cardinality(p_error_messages), v_count),
               coalesce(cardinality(p_latencies_ms), v_count), coalesce(cardinality(p_retry_delays_seconds), v_count),
               coalesce(cardinality(p_unknowns), v_count), coalesce(cardinality(p_continues), v_count),
-              coalesce(cardinality(p_spends_attempts), v_count), coalesce(cardinality(p_hasten_afters_seconds), v_count)]);
+              coalesce(cardinality(p_spends_attempts), v_count), coalesce(cardinality(p_hasten_afters_seconds), v_count),
+              coalesce(cardinality(p_buses_away), v_count)]);
     PERFORM symphony.require_outbox_bytes(
         pg_column_size(p_states), pg_column_size(p_destinations), pg_column_size(p_bus_references), pg_column_size(p_error_codes),
         pg_column_size(p_error_messages));
@@ -71,7 +74,7 @@ BEGIN
         v_unsent := symphony.settle_event_attempts(
             p_worker_id, v_concerned, p_buckets, p_positions, p_lease_tokens, p_states, p_destinations, p_bus_references,
             p_error_codes, p_error_messages, p_latencies_ms, p_retry_delays_seconds, p_unknowns, p_continues,
-            p_spends_attempts, p_hasten_afters_seconds);
+            p_spends_attempts, p_hasten_afters_seconds, p_buses_away);
     END IF;
     IF cardinality(v_plain) > 0 THEN
         WITH written AS (

@@ -21,7 +21,6 @@ DECLARE
     v_now       TIMESTAMPTZ := clock_timestamp();
     v_count     INT := cardinality(p_events);
     v_denied    TEXT[] := (SELECT s.denied_payload_keys FROM symphony.event_outbox_settings s);
-    v_epoch     BIGINT;
     v_ids       UUID[];
     v_keys      TEXT[];
     v_buckets   SMALLINT[];
@@ -62,7 +61,8 @@ BEGIN
                           FROM unnest(p_events) t(event) WHERE symphony.bulky_json_defect(t.event) IS NULL OFFSET 0) p OFFSET 0) f OFFSET 0) e;
         IF v_plain AND cardinality(v_ids) = v_count AND (v_count < c_many OR symphony.are_plain_headers(v_lines)) THEN
             -- As lock_event_keys does, without a block of its own: if another has just made one of the keys, the careful path waits for it.
-            -- After the keys as register_event_producer does, without a call, so that whoever waits for one delays nobody.
+            -- Registered after the keys, so that whoever waits for one delays nobody; for its groups before it is seen
+            -- to be open.
             IF v_count = 1 THEN
                 -- The same for one event, without arrays to sort, to compare and to take apart: a quarter of a single call.
                 PERFORM FROM symphony.event_outbox_keys k WHERE k.key_hash = v_hashes[1] FOR UPDATE;
@@ -79,11 +79,9 @@ BEGIN
                 END IF;
                 PERFORM pg_advisory_xact_lock_shared(symphony.outbox_group_lock(), g) FROM unnest(symphony.event_groups(v_buckets)) g;
             END IF;
-            LOOP
-                v_epoch := coalesce(pg_sequence_last_value('symphony.event_outbox_epoch'), 0);
-                EXIT WHEN pg_try_advisory_xact_lock_shared(symphony.outbox_epoch_lock(), (v_epoch % 2147483647)::INT)
-                      AND v_epoch = coalesce(pg_sequence_last_value('symphony.event_outbox_epoch'), 0);
-            END LOOP;
+            IF current_setting('symphony.event_producer', true) IS DISTINCT FROM pg_current_xact_id()::TEXT THEN
+                PERFORM symphony.register_event_producer();
+            END IF;
             IF v_count = 1 THEN
                 log_position := nextval('symphony.event_outbox_position');
                 WITH identity AS (
@@ -116,7 +114,11 @@ BEGIN
         v_keys[i] := CASE WHEN v_defects[i] IS NULL THEN (SELECT k.value FROM jsonb_each_text(p_events[i]->'key') k) END;
     END LOOP;
     PERFORM symphony.lock_event_keys(ARRAY(SELECT symphony.event_key_hash(k) FROM unnest(v_keys) k WHERE k IS NOT NULL));
-    PERFORM symphony.register_event_producer(ARRAY(SELECT symphony.event_bucket(k) FROM unnest(v_keys) k WHERE k IS NOT NULL));
+    PERFORM pg_advisory_xact_lock_shared(symphony.outbox_group_lock(), g)
+       FROM unnest(symphony.event_groups(ARRAY(SELECT symphony.event_bucket(k) FROM unnest(v_keys) k WHERE k IS NOT NULL))) g;
+    IF current_setting('symphony.event_producer', true) IS DISTINCT FROM pg_current_xact_id()::TEXT THEN
+        PERFORM symphony.register_event_producer();
+    END IF;
     FOR i IN 1 .. v_count LOOP
         item_no := i;
         event_id := v_ids[i];

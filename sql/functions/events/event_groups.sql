@@ -1,7 +1,7 @@
 -- event_groups: the groups under which a producer of these buckets registers.
 --
 -- Moves    nothing
--- Caller   enqueue_event_outbox_batch, register_event_producer
+-- Caller   enqueue_event_outbox_batch
 -- Locks    nothing
 -- Refuses  nothing
 -- Why      whoever tells events all over registers for all by one lock, number 32, instead of by one for each.

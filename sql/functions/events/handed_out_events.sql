@@ -17,7 +17,9 @@ BEGIN
     RETURN QUERY
     SELECT h.bucket, h.log_position, h.event_key, h.redrive_no,
            coalesce(tries.last_no, 0), coalesce(tries.retries, 0)::INT, h.in_window,
-           coalesce(extract(epoch FROM clock_timestamp() - tries.since), 0)::INT
+           -- Since the bus has been away without a break: what was wrong besides may be mended by now.
+           CASE WHEN tries.away_at IS NULL THEN 0
+                ELSE symphony.tried_seconds(ARRAY(SELECT t FROM unnest(tries.away_at) t WHERE tries.broken_at IS NULL OR t > tries.broken_at)) END
       FROM (SELECT c.bucket, l.position AS log_position, l.event_key, 0 AS redrive_no, true AS in_window
               FROM symphony.event_outbox_cursors c
              CROSS JOIN LATERAL (SELECT x.event_key, x.position FROM symphony.event_outbox_log x
@@ -35,7 +37,9 @@ BEGIN
              WHERE c.bucket = ANY (p_buckets)) h
       -- A lost worker is no try: whoever restarts a fleet ten times must not fail its events.
      CROSS JOIN LATERAL (SELECT max(a.attempt_no) AS last_no, count(*) FILTER (WHERE a.state = 'RETRYABLE' AND a.spends_attempt) AS retries,
-                                min(a.completed_at) AS since
+                                array_agg(a.completed_at) FILTER (WHERE a.bus_away) AS away_at,
+                                -- A lost worker says nothing of the bus, nor does an answer that never came.
+                                max(a.completed_at) FILTER (WHERE NOT a.bus_away AND NOT a.outcome_unknown AND a.state <> 'ZOMBIE_REQUEUE') AS broken_at
                            FROM symphony.event_outbox_attempts a
                           WHERE a.bucket = h.bucket AND a.position = h.log_position AND a.redrive_no = h.redrive_no) tries;
 END $$;

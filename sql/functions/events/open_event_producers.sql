@@ -13,8 +13,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enab
 DECLARE
     v_epoch  BIGINT := coalesce(pg_sequence_last_value('symphony.event_outbox_epoch'), 0);
     v_passed BIGINT := coalesce(pg_sequence_last_value('symphony.event_outbox_passed_epoch'), 0);
-    v_bound  BIGINT := coalesce(pg_sequence_last_value(CASE WHEN v_passed > 0 THEN 'symphony.event_outbox_held_horizon'
-                                                            ELSE 'symphony.event_outbox_horizon' END::REGCLASS), 0);
+    v_horizon BIGINT := coalesce(pg_sequence_last_value('symphony.event_outbox_horizon'), 0);
 BEGIN
     RETURN QUERY
     SELECT p.pid, a.usename::TEXT, a.application_name,
@@ -22,7 +21,8 @@ BEGIN
                (SELECT min(w.created_at)
                   FROM symphony.event_outbox_cursors c
                  CROSS JOIN LATERAL (SELECT l.created_at FROM symphony.event_outbox_log l
-                                      WHERE l.bucket = c.bucket AND l.position > GREATEST(v_bound, c.published_through)
+                                      WHERE l.bucket = c.bucket AND l.position > c.published_through
+                                        AND l.position > CASE WHEN v_passed > ANY (p.epochs) THEN p.since ELSE v_horizon END
                                       ORDER BY l.position LIMIT 1) w
                  -- Once it is passed it delays its own groups only.
                  WHERE v_passed <= ALL (p.epochs) OR p.groups IS NULL OR c.bucket / 8 = ANY (p.groups) OR 32 = ANY (p.groups)) END

@@ -10,7 +10,7 @@ CREATE OR REPLACE FUNCTION symphony.settle_event_attempts(
     p_worker_id TEXT, p_held SMALLINT[], p_buckets SMALLINT[], p_positions BIGINT[], p_lease_tokens UUID[], p_states TEXT[],
     p_destinations TEXT[], p_bus_references TEXT[], p_error_codes TEXT[], p_error_messages TEXT[], p_latencies_ms INT[],
     p_retry_delays_seconds INT[], p_unknowns BOOLEAN[], p_continues BOOLEAN[], p_spends_attempts BOOLEAN[],
-    p_hasten_afters_seconds INT[]
+    p_hasten_afters_seconds INT[], p_buses_away BOOLEAN[]
 ) RETURNS INT[] LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
@@ -24,9 +24,9 @@ BEGIN
                           WHERE a.bucket = t.bucket AND a.position = t.log_position
                             AND a.redrive_no = coalesce(w.redrive_no, 0)), 0) AS attempts_before
           FROM unnest(p_buckets, p_positions, p_lease_tokens, p_states, p_destinations, p_bus_references, p_error_codes,
-                      p_error_messages, p_latencies_ms, p_unknowns, p_spends_attempts)
+                      p_error_messages, p_latencies_ms, p_unknowns, p_spends_attempts, p_buses_away)
                WITH ORDINALITY t(bucket, log_position, token, outcome, destination, bus_reference, error_code, error_message,
-                                 latency_ms, unknown, spends, ordinal)
+                                 latency_ms, unknown, spends, away, ordinal)
          CROSS JOIN LATERAL (SELECT x.claimed_at, x.published_through, x.claimed_through FROM symphony.event_outbox_cursors x
                               WHERE x.bucket = t.bucket AND x.lease_token = t.token LIMIT 1) c
          CROSS JOIN LATERAL (SELECT x.event_id, x.event_key FROM symphony.event_outbox_log x
@@ -42,11 +42,12 @@ BEGIN
            AND (t.outcome = 'RETRYABLE' OR t.unknown IS NOT TRUE)
     ), ledger AS (
         INSERT INTO symphony.event_outbox_attempts
-            (bucket, position, redrive_no, outcome_no, attempt_no, state, event_id, event_key, outcome_unknown, spends_attempt, claimed_at,
-             completed_at, destination, bus_reference, error_code, error_message, latency_ms, worker_id, lease_token)
+            (bucket, position, redrive_no, outcome_no, attempt_no, state, event_id, event_key, outcome_unknown, spends_attempt, bus_away,
+             claimed_at, completed_at, destination, bus_reference, error_code, error_message, latency_ms, worker_id, lease_token)
         SELECT h.bucket, h.log_position, h.redrive_no, CASE h.outcome WHEN 'RETRYABLE' THEN h.attempts_before + 1 ELSE 0 END,
                h.attempts_before + 1, h.outcome::symphony.outbox_attempt_state, h.event_id, h.event_key, h.unknown IS TRUE,
-               h.outcome <> 'RETRYABLE' OR h.spends IS NOT FALSE, h.claimed_at,
+               h.outcome <> 'RETRYABLE' OR h.spends IS NOT FALSE,
+               h.outcome = 'RETRYABLE' AND h.spends IS FALSE AND h.away IS TRUE, h.claimed_at,
                v_now, left(h.destination, 255), left(h.bus_reference, 255), left(h.error_code, 255), left(h.error_message, 2000),
                h.latency_ms, p_worker_id, h.token
           FROM held h WHERE h.outcome IS NOT NULL

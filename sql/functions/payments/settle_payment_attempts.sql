@@ -78,9 +78,15 @@ BEGIN
              SELECT s.spent, a.spends AND GREATEST(p.attempt_count, s.spent) >= 20 AS too_often,
                     -- A pause of the worker's own is until the rail has settled, and ends by itself.
                     NOT a.spends AND a.retry_delay_seconds IS NULL
-                    AND symphony.payment_tried_since(a.id, p.claimed_at) <= v_now - make_interval(secs => coalesce(
-                        (SELECT r.give_up_after_seconds FROM symphony.payment_outbox_rails r WHERE r.rail_type = p.rail_type), 86400)) AS too_long
-               FROM (SELECT count(*)::INT AS spent FROM symphony.payment_outbox_attempts l WHERE l.outbox_id = a.id AND l.spends_attempt) s) e
+                    AND t.since <= v_now - make_interval(secs => r.seconds)
+                    -- What may have been sent is not failed but parked, for a person to look at.
+                    AND (p.must_inquire OR a.unknown OR r.seconds <= symphony.tried_seconds(ARRAY(
+                            SELECT l.completed_at FROM symphony.payment_outbox_attempts l
+                             WHERE l.outbox_id = a.id AND l.completed_at >= t.since))) AS too_long
+               FROM (SELECT count(*)::INT AS spent FROM symphony.payment_outbox_attempts l WHERE l.outbox_id = a.id AND l.spends_attempt) s,
+                    (SELECT symphony.payment_tried_since(a.id, p.claimed_at) AS since) t,
+                    (SELECT coalesce((SELECT x.give_up_after_seconds FROM symphony.payment_outbox_rails x WHERE x.rail_type = p.rail_type),
+                                     86400) AS seconds) r) e
          WHERE a.outcome = 'RETRYABLE' AND p.lease_expires_at > clock_timestamp()
     ), decided AS MATERIALIZED (
         SELECT x.*, coalesce((SELECT l.attempt_no FROM symphony.payment_outbox_attempts l

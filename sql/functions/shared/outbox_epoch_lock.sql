@@ -1,7 +1,7 @@
 -- outbox_epoch_lock: the first half of the advisory locks by which producers of events say that they are open.
 --
 -- Moves    nothing
--- Caller   enqueue_event_outbox_batch, advance_event_horizon
+-- Caller   register_event_producer, registered_event_producers, advance_event_horizon
 -- Locks    nothing
 -- Refuses  nothing
 -- Why      two installations in one database must not wait for each other's producers.

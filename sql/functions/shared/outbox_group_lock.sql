@@ -1,7 +1,7 @@
 -- outbox_group_lock: the first half of the advisory locks by which producers of events say for which buckets they are open.
 --
 -- Moves    nothing
--- Caller   enqueue_event_outbox_batch, register_event_producer, registered_event_producers
+-- Caller   enqueue_event_outbox_batch, registered_event_producers
 -- Locks    nothing
 -- Refuses  nothing
 -- Why      the second half is a group of eight buckets, or 32 for all: a bucket each would fill the server's lock table.

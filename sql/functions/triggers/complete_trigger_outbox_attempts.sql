@@ -87,7 +87,7 @@ BEGIN
       INTO v_ended, v_items, v_states, v_results, v_logs, v_codes, v_messages, v_times, v_effects, v_here, v_reads
       FROM (SELECT t.*, p::symphony.trigger_outbox_pending AS item, coalesce(p.reply_deadline_at <= v_now, false) AS late,
                    CASE WHEN t.spends IS FALSE
-                        THEN v_now - INTERVAL '1 day' >= (SELECT min(a.completed_at) FROM symphony.trigger_outbox_attempts a WHERE a.id = p.id)
+                        THEN symphony.tried_seconds(ARRAY(SELECT a.completed_at FROM symphony.trigger_outbox_attempts a WHERE a.id = p.id)) >= 86400
                         ELSE p.attempt_count + 1 >= p.attempts_max END AS last,
                    symphony.json_defect(t.result) AS defect
               FROM unnest(p_ids, p_lease_tokens, p_states, p_results, p_logs, p_error_codes, p_error_messages, p_latencies_ms, p_spends_attempts,

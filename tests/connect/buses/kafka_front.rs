@@ -126,6 +126,47 @@ async fn setup_on_kafka_refuses_what_would_break_the_order_or_cannot_be() {
     assert!(copies.contains("kafka-reassign-partitions"), "{copies}");
 }
 
+/// `symphony bus setup` with this login; what it says, and whether it succeeded.
+async fn set_up_as(front: &Front, login: &str, password: &str) -> (bool, String) {
+    let topic = "{ name = \"transfers\" }";
+    let config =
+        config(front, topic).replace("kind = \"kafka\"", &format!("kind = \"kafka\"\n{login}"));
+    let config = Scratch::new(&config);
+    let output = Command::new(env!("CARGO_BIN_EXE_symphony"))
+        .args(["bus", "setup", "main", "--config"])
+        .arg(&config.0)
+        .env("KAFKA_PASSWORD", password)
+        .output()
+        .await
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(said).unwrap())
+}
+
+#[tokio::test]
+async fn setup_logs_in_with_each_mechanism_or_says_why_it_does_not() {
+    required_or_skip!();
+    let front = Front::start(&json!({
+        "mechanisms": ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"],
+        "users": { "outbox": "open sesame" },
+        "token": "e30.e30.sig",
+    }))
+    .await;
+    for mechanism in ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] {
+        let login = format!(
+            "sasl_mechanism = \"{mechanism}\"\nusername = \"outbox\"\npassword_env = \"KAFKA_PASSWORD\""
+        );
+        let (made, said) = set_up_as(&front, &login, "open sesame").await;
+        assert!(made && said.contains("ledger-dead"), "{mechanism}: {said}");
+        let (made, said) = set_up_as(&front, &login, "guess").await;
+        assert!(!made && said.to_lowercase().contains("authentication"), "{mechanism}: {said}");
+        assert!(!said.contains("guess"), "{said}");
+    }
+    let login = "sasl_mechanism = \"OAUTHBEARER\"\ntoken_command = [\"printf\", \"e30.e30.sig\"]";
+    let (made, said) = set_up_as(&front, login, "").await;
+    assert!(!made && said.contains("setup cannot log in with OAUTHBEARER"), "{said}");
+}
+
 fn settings(front: &Front) -> KafkaSettings {
     KafkaSettings {
         bootstrap_servers: front.servers(),

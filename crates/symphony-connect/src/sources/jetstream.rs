@@ -257,6 +257,21 @@ impl Source for JetStreamSource {
         self.answer(delivery, AckKind::Term).await
     }
 
+    async fn unacknowledged(&self) -> Result<Option<u64>, SourceError> {
+        let (stream, durable) = (&self.settings.stream, &self.settings.durable);
+        // Not from memory: each answer is a new one.
+        let asked = self.context.get_consumer_from_stream::<pull::Config, _, _>(durable, stream);
+        match tokio::time::timeout(ANSWER_TIMEOUT, asked).await {
+            Ok(Ok(found)) => {
+                let info = found.cached_info();
+                let given_out = u64::try_from(info.num_ack_pending).unwrap_or(u64::MAX);
+                Ok(Some(info.num_pending.saturating_add(given_out)))
+            }
+            Ok(Err(error)) => Err(SourceError::new(format!("NATS: {error}"))),
+            Err(_elapsed) => Err(SourceError::new("NATS did not answer in time")),
+        }
+    }
+
     async fn dead_letters_waiting(&self) -> Result<Option<u64>, SourceError> {
         let failed = |error: &dyn std::fmt::Display| SourceError::new(format!("NATS: {error}"));
         let subject = self.settings.dead_letter_subject.as_str();

@@ -10,6 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_sqs::operation::get_queue_attributes::GetQueueAttributesError;
 use aws_sdk_sqs::types::{
     BatchResultErrorEntry, ChangeMessageVisibilityBatchRequestEntry, Message,
     MessageAttributeValue, MessageSystemAttributeName as System, QueueAttributeName as Attribute,
@@ -256,25 +257,41 @@ impl Source for SqsSource {
         !self.lost.lock().unwrap_or_else(PoisonError::into_inner).contains(&delivery.receipt)
     }
 
+    async fn unacknowledged(&self) -> Result<Option<u64>, SourceError> {
+        let counted = self.count(&self.settings.queue_url).await;
+        let counted = counted.map_err(|error| trouble("count messages", &error))?;
+        // An answer without a number is no proof that there is nothing.
+        Ok(Some(counted.unwrap_or(1)))
+    }
+
     async fn dead_letters_waiting(&self) -> Result<Option<u64>, SourceError> {
-        let answer = self
-            .client
-            .get_queue_attributes()
-            .queue_url(&self.dead_letter_url)
-            .attribute_names(Attribute::ApproximateNumberOfMessages)
-            .attribute_names(Attribute::ApproximateNumberOfMessagesNotVisible)
-            .send()
-            .await
-            .map_err(|error| trouble("count dead letters", &error))?;
-        let count = |name| answer.attributes()?.get(&name)?.parse::<u64>().ok();
-        let visible = count(Attribute::ApproximateNumberOfMessages);
-        // A person who looks at one hides it for a while.
-        let hidden = count(Attribute::ApproximateNumberOfMessagesNotVisible).unwrap_or(0);
-        Ok(visible.map(|visible| visible.saturating_add(hidden)))
+        let counted = self.count(&self.dead_letter_url).await;
+        counted.map_err(|error| trouble("count dead letters", &error))
     }
 }
 
 impl SqsSource {
+    /// What a queue holds, also what somebody has hidden for a while or has sent with a delay.
+    async fn count(
+        &self,
+        queue_url: &str,
+    ) -> Result<Option<u64>, SdkError<GetQueueAttributesError>> {
+        let answer = self
+            .client
+            .get_queue_attributes()
+            .queue_url(queue_url)
+            .attribute_names(Attribute::ApproximateNumberOfMessages)
+            .attribute_names(Attribute::ApproximateNumberOfMessagesNotVisible)
+            .attribute_names(Attribute::ApproximateNumberOfMessagesDelayed)
+            .send()
+            .await?;
+        let count = |name| answer.attributes()?.get(&name)?.parse::<u64>().ok();
+        let visible = count(Attribute::ApproximateNumberOfMessages);
+        let hidden = count(Attribute::ApproximateNumberOfMessagesNotVisible).unwrap_or(0);
+        let delayed = count(Attribute::ApproximateNumberOfMessagesDelayed).unwrap_or(0);
+        Ok(visible.map(|visible| visible.saturating_add(hidden).saturating_add(delayed)))
+    }
+
     /// At most ten.
     async fn extend_batch(&self, deliveries: &[Arc<Delivery>]) -> Result<(), SourceError> {
         let mut call =

@@ -58,6 +58,9 @@ pub struct Consume {
     /// NATS: the environment variable that holds the token
     #[arg(long, value_name = "NAME")]
     pub nats_token_env: Option<String>,
+    /// NATS: no TLS, though the server is not this machine
+    #[arg(long)]
+    pub nats_allow_plain_text: bool,
     /// NATS, Kafka: certificates of the authorities to trust, as PEM [default: the system's]
     #[arg(long, value_name = "FILE")]
     pub ca_file: Option<String>,
@@ -100,6 +103,12 @@ pub struct KafkaOptions {
     /// Kafka: a file that holds the token, with OAUTHBEARER
     #[arg(long, value_name = "FILE")]
     pub kafka_token_file: Option<String>,
+    /// Kafka: a program that prints the token, with OAUTHBEARER; once more for each of its arguments
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    pub kafka_token_command: Vec<String>,
+    /// Kafka: TLS, though the brokers are this machine
+    #[arg(long, conflicts_with = "kafka_allow_plain_text")]
+    pub kafka_tls: bool,
     /// Kafka: no TLS, though the brokers are not this machine
     #[arg(long)]
     pub kafka_allow_plain_text: bool,

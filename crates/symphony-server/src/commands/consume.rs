@@ -173,7 +173,7 @@ async fn open(
                 ca_file: options.ca_file.clone(),
                 client_certificate_file: options.client_certificate.clone(),
                 client_key_file: options.client_key.clone(),
-                allow_plain_text: false,
+                allow_plain_text: options.nats_allow_plain_text,
             };
             let settings = JetStreamSettings {
                 stream: stream.clone(),
@@ -208,8 +208,8 @@ async fn open_kafka(
         username: kafka.kafka_username.clone(),
         password_env: kafka.kafka_password_env.clone(),
         token_file: kafka.kafka_token_file.clone(),
-        token_command: Vec::new(),
-        tls: false,
+        token_command: kafka.kafka_token_command.clone(),
+        tls: kafka.kafka_tls,
         ca_file: options.ca_file.clone(),
         client_certificate_file: options.client_certificate.clone(),
         client_key_file: options.client_key.clone(),
@@ -255,8 +255,9 @@ fn flag_error(errors: &FieldErrors) -> Failure {
             "ca_file" => "ca-file".to_owned(),
             "bootstrap_servers" => "kafka-servers".to_owned(),
             "sasl_mechanism" => "kafka-sasl".to_owned(),
-            "token_file" => "kafka-token-file".to_owned(),
-            own @ ("username" | "password_env") => format!("kafka-{}", own.replace('_', "-")),
+            own @ ("username" | "password_env" | "token_file" | "token_command") => {
+                format!("kafka-{}", own.replace('_', "-"))
+            }
             other => other.trim_end_matches("_file").replace('_', "-"),
         };
         format!("--{flag} {problem}")

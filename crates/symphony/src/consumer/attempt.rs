@@ -133,7 +133,7 @@ impl Attempt {
             }
             Err(ApplyError::Again(error)) => {
                 let most = self.settings.receives_max;
-                let tries = work.past.tries(delivery.receives, most).saturating_add(1);
+                let tries = work.past.failed.saturating_add(1);
                 if tries >= most {
                     return self.condemn(work, ReasonCode::Exhausted, error).await;
                 }

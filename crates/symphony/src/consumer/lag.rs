@@ -7,7 +7,8 @@ use std::time::Instant;
 use chrono::{DateTime, Utc};
 
 /// How far a consumer is behind. Grows while events are in hand and not applied, and while the source cannot be read;
-/// 0 only once the source has said that it is empty; unknown before anything was heard of it.
+/// 0 only once the source has said that it is empty and that nobody has any of it in hand; unknown before anything was
+/// heard of it, and while what there is is in other hands.
 #[derive(Debug, Default)]
 pub struct Lag(Mutex<State>);
 
@@ -65,11 +66,19 @@ impl Lag {
         }
     }
 
-    /// The source says that there is nothing.
+    /// The source says that there is nothing, neither waiting nor hidden.
     pub(super) fn empty(&self) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.in_hand.is_empty() {
             state.otherwise = Otherwise::Empty;
+        }
+    }
+
+    /// Nothing is to be had, but something is in another process's hand, or was in that of one that is gone.
+    pub(super) fn hidden(&self) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.in_hand.is_empty() {
+            state.otherwise = Otherwise::Unknown;
         }
     }
 
@@ -131,6 +140,19 @@ mod tests {
         }
         lag.empty();
         assert_eq!(lag.seconds(), Some(0));
+    }
+
+    #[test]
+    fn what_others_have_in_hand_makes_it_unknown_and_never_0() {
+        let lag = Lag::default();
+        lag.hidden();
+        assert_eq!(lag.seconds(), None);
+        lag.empty();
+        lag.hidden();
+        assert_eq!(lag.seconds(), None);
+        lag.take("a", ago(10));
+        lag.hidden();
+        assert!(lag.seconds().is_some_and(|seconds| seconds >= 10), "of its own it knows");
     }
 
     #[test]

@@ -8,20 +8,11 @@ const REMEMBERED_MAX: usize = 10_000;
 /// What this process knows of a message's past.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Past {
-    /// Tries that failed here.
+    /// Tries that failed here. Whether a delivery that this process has not seen led to a try nobody knows: events
+    /// never tried must not pay for restarts, so such count towards the ceiling of all deliveries only.
     pub(super) failed: u32,
     /// Deliveries seen here.
     pub(super) deliveries: u32,
-}
-
-impl Past {
-    /// Tries that count before the next one. Whether a delivery that this process has not seen led to a try nobody
-    /// knows: such count up to half of all tries, so that a crash is bounded, and an outage with restarts dead-letters
-    /// nothing.
-    pub(super) fn tries(self, receives: u32, receives_max: u32) -> u32 {
-        let unseen = receives.saturating_sub(self.deliveries);
-        self.failed.saturating_add(unseen.min(receives_max / 2))
-    }
 }
 
 /// The pasts of messages that were given back, by the bus's id of them.
@@ -45,24 +36,6 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn deliveries_of_other_processes_count_up_to_half_of_the_tries() {
-        for (failed, deliveries, receives, expected) in [
-            (0, 1, 1, 0),
-            (3, 1, 1, 3),
-            (0, 1, 2, 1),
-            (0, 3, 3, 0),
-            (0, 1, 6, 5),
-            (0, 1, 900, 5),
-            (4, 2, 900, 9),
-        ] {
-            let past = Past { failed, deliveries };
-            assert_eq!(past.tries(receives, 10), expected, "{past:?}, {receives} receives");
-        }
-        let past = Past { failed: 0, deliveries: 1 };
-        assert_eq!(past.tries(5, 1), 0, "a single try is a try");
-    }
 
     #[test]
     fn what_was_given_back_is_remembered_until_it_is_back() {

@@ -29,6 +29,8 @@ const BUS_REST: (Duration, Duration) = (Duration::from_millis(500), Duration::fr
 const AWAY_REST: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
 /// How often to count the dead letters.
 const DEAD_LETTERS_INTERVAL: Duration = Duration::from_secs(30);
+/// How often to ask, when nothing is received, whether nothing is hidden.
+const HIDDEN_INTERVAL: Duration = Duration::from_secs(5);
 /// How often to look whether messages in hand are still ours.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -54,6 +56,8 @@ pub async fn run(
         groups: Groups::default(),
         tries: JoinSet::new(),
         returns: JoinSet::new(),
+        asking: JoinSet::new(),
+        ask_at: Instant::now(),
         memory: Memory::default(),
         bus_rest: Duration::ZERO,
         receive_at: Instant::now(),
@@ -87,6 +91,9 @@ struct Runner {
     tries: JoinSet<Ended>,
     /// Messages on their way back to the bus.
     returns: JoinSet<()>,
+    /// Whether there really is nothing.
+    asking: JoinSet<Result<Option<u64>, SourceError>>,
+    ask_at: Instant,
     memory: Memory,
     bus_rest: Duration,
     receive_at: Instant,
@@ -113,6 +120,7 @@ impl Runner {
                 _ = stop.wait_for(|stop| *stop) => break,
                 Some(ended) = self.tries.join_next(), if !self.tries.is_empty() => self.end(ended),
                 Some(_) = self.returns.join_next(), if !self.returns.is_empty() => {}
+                Some(asked) = self.asking.join_next(), if !self.asking.is_empty() => self.learn(asked),
                 received = answer(&mut receiving) => {
                     receiving = None;
                     self.take(received);
@@ -188,7 +196,7 @@ impl Runner {
         };
         self.bus_rest = Duration::ZERO;
         if deliveries.is_empty() {
-            metrics.lag.empty();
+            self.ask_whether_empty();
         }
         metrics.received.add(deliveries.len());
         let keeps_group_order = self.source.terms().keeps_group_order;
@@ -199,6 +207,29 @@ impl Runner {
             if let Some(older) = self.groups.insert(work, keeps_group_order) {
                 self.attempt.held.remove(&older, &metrics);
             }
+        }
+    }
+
+    /// Nothing was received: what a process had in hand that is gone would not have been either.
+    fn ask_whether_empty(&mut self) {
+        let now = Instant::now();
+        if self.groups.is_empty() && self.asking.is_empty() && now >= self.ask_at {
+            self.ask_at = now + HIDDEN_INTERVAL;
+            let source = self.source.clone();
+            self.asking.spawn(async move { source.unacknowledged().await });
+        }
+    }
+
+    fn learn(&mut self, asked: Result<Result<Option<u64>, SourceError>, JoinError>) {
+        let lag = &self.attempt.metrics.lag;
+        match asked {
+            Ok(Ok(None | Some(0))) => lag.empty(),
+            Ok(Ok(Some(_))) => lag.hidden(),
+            Ok(Err(error)) => {
+                self.attempt.metrics.bus_errors.add(1);
+                tracing::debug!(%error, "whether messages are hidden could not be asked");
+            }
+            Err(error) => tracing::error!(%error, "a task of the consumer died"),
         }
     }
 

@@ -55,8 +55,8 @@ pub trait Source: Send + Sync + 'static {
     /// What the loop must know to use this source well.
     fn terms(&self) -> &SourceTerms;
 
-    /// Wait for messages, some seconds at most, and take up to this many. Nothing means that there is nothing. May be
-    /// dropped while it waits: what it had already taken comes again.
+    /// Wait for messages, some seconds at most, and take up to this many. Nothing means that there is nothing, or that
+    /// all of it is hidden. May be dropped while it waits: what it had already taken comes again.
     async fn receive(&self, max: usize) -> Result<Vec<Delivery>, SourceError>;
 
     /// It was applied: never deliver it again.
@@ -81,6 +81,12 @@ pub trait Source: Send + Sync + 'static {
     /// another process, or it could not be kept hidden and was delivered again.
     fn is_ours(&self, _delivery: &Delivery) -> bool {
         true
+    }
+
+    /// How many messages are not acknowledged, whether they wait or are in somebody's hand: asked when nothing was
+    /// received, because what a process had that is gone is hidden, too. `None`: nothing is ever hidden.
+    async fn unacknowledged(&self) -> Result<Option<u64>, SourceError> {
+        Ok(None)
     }
 
     /// How many dead letters wait for a person, whoever put them there. `None`: it cannot be told.

@@ -337,6 +337,7 @@ pub const FUNCTIONS: &[(&str, &[&str])] = &[
     ("outbox_channel", NOBODY),
     ("outbox_epoch_lock", NOBODY),
     ("outbox_group_lock", NOBODY),
+    ("outbox_position_lock", NOBODY),
     ("payment_item_state", NOBODY),
     ("payment_tried_since", NOBODY),
     ("payment_request_defect", NOBODY),
@@ -382,5 +383,6 @@ pub const FUNCTIONS: &[(&str, &[&str])] = &[
     ("switch_state", NOBODY),
     ("time_ordered_id", NOBODY),
     // Absent on PostgreSQL 18, which has its own.
+    ("tried_seconds", NOBODY),
     ("uuidv7", NOBODY),
 ];

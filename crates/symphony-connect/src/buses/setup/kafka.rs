@@ -4,19 +4,19 @@
 //! order with it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use rdkafka::admin::{
     AdminClient, AdminOptions, AlterConfig, ConfigResource, ConfigSource, NewTopic,
     ResourceSpecifier, TopicReplication,
 };
 use rdkafka::error::RDKafkaErrorCode as Code;
+use rdkafka::producer::{FutureProducer, Producer as _};
 use serde_json::json;
 
 use super::{Policy, Setup, SetupError, SetupSettings, Step, TopicSettings, step};
 use crate::bounds::kafka::ADMINISTRATION_TIMEOUT;
 use crate::buses::kafka::KafkaSettings;
-use crate::kafka::{KafkaCluster, KafkaContext, is_topic_name};
+use crate::kafka::{KafkaCluster, KafkaContext, SaslMechanism, is_topic_name};
 
 /// Look at everything, and unless `dry_run` make it as the settings say.
 pub async fn set_up_kafka(
@@ -26,14 +26,22 @@ pub async fn set_up_kafka(
     dry_run: bool,
 ) -> Result<Setup, SetupError> {
     setup.check()?;
+    if bus.sasl_mechanism == Some(SaslMechanism::OauthBearer) {
+        return Err(SetupError(
+            "sasl_mechanism: setup cannot log in with OAUTHBEARER, because librdkafka's client for administration asks nobody for \
+             a token. Run it with an administrator's SCRAM login or certificate in a configuration of its own; \
+             the bus and its consumers may use OAUTHBEARER"
+                .to_owned(),
+        ));
+    }
     let cluster = KafkaCluster::new(&bus.address(), environment)?;
     let (connect, request) = bus.limits()?;
     let context = cluster.context();
-    let admin: AdminClient<KafkaContext> = cluster
-        .config(connect, request)
-        .create_with_context(context.clone())
-        .map_err(|error| SetupError(format!("no client of Kafka could be made: {error}")))?;
-    let run = SetupRun { cluster, context, admin: Arc::new(admin), dry_run };
+    let no_client = |error| SetupError(format!("no client of Kafka could be made: {error}"));
+    let config = cluster.config(connect, request);
+    let admin = config.create_with_context(context.clone()).map_err(no_client)?;
+    let looker = config.create_with_context(context.clone()).map_err(no_client)?;
+    let run = SetupRun { cluster, context, admin, looker, dry_run };
     let mut done = Setup::default();
     for topic in &setup.topics {
         done.steps.push(run.topic("topic", &WantedTopic::new(topic)?).await?);
@@ -126,7 +134,9 @@ const REPLICAS: usize = 3;
 struct SetupRun {
     cluster: KafkaCluster,
     context: KafkaContext,
-    admin: Arc<AdminClient<KafkaContext>>,
+    admin: AdminClient<KafkaContext>,
+    /// Hears why a login is refused; the client for administration hears only answers.
+    looker: FutureProducer<KafkaContext>,
     dry_run: bool,
 }
 
@@ -174,8 +184,8 @@ impl SetupRun {
     }
 
     async fn find(&self, name: &str) -> Result<Option<Present>, SetupError> {
-        let (admin, asked) = (self.admin.clone(), name.to_owned());
-        let answer = tokio::task::spawn_blocking(move || look(&admin, &asked)).await;
+        let (looker, asked) = (self.looker.clone(), name.to_owned());
+        let answer = tokio::task::spawn_blocking(move || look(&looker, &asked)).await;
         let doing = "looking at topic";
         match answer {
             Ok(Ok(Ok(present))) => Ok(Some(present)),
@@ -253,10 +263,10 @@ impl SetupRun {
 
 /// Blocks until the cluster answers.
 fn look(
-    admin: &AdminClient<KafkaContext>,
+    looker: &FutureProducer<KafkaContext>,
     name: &str,
 ) -> Result<Result<Present, Code>, rdkafka::error::KafkaError> {
-    let metadata = admin.inner().fetch_metadata(Some(name), ADMINISTRATION_TIMEOUT / 3)?;
+    let metadata = looker.client().fetch_metadata(Some(name), ADMINISTRATION_TIMEOUT / 3)?;
     let Some(topic) = metadata.topics().iter().find(|topic| topic.name() == name) else {
         return Ok(Err(Code::UnknownTopicOrPartition));
     };

@@ -84,7 +84,9 @@ pub struct ConsumerSettings {
     /// leave it as it is. On NATS the server never does.
     #[serde(default = "defaults::receives_max")]
     pub receives_max: u32,
-    /// nats: so many may be unacknowledged at a time. With 1, order holds even when one is given out again.
+    /// nats: so many may be unacknowledged at a time. With 1, order holds even when one is given out again, and one
+    /// that fails stops every key until it is applied or dead-lettered. With more, others go on, and order breaks where
+    /// a process dies: the server hands out later messages while what that process had is hidden.
     #[serde(default = "defaults::in_flight_max")]
     pub in_flight_max: u32,
 }

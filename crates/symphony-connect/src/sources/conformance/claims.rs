@@ -31,6 +31,7 @@ pub(super) async fn all(probe: &dyn Probe, report: &mut Report) {
     report
         .add("a dead letter is found with its reason and comes no more", trial.dead_letter().await);
     report.add("dead letters are counted, or said to be unknown", trial.counted().await);
+    report.add("what a lost process hides is not acknowledged, and counted", trial.hidden().await);
     report.add("later messages of a group wait for the first, if promised", trial.group().await);
     report.add("a receive that is dropped while it waits loses nothing", trial.dropped().await);
     report.add("a broker that is down is an error and not an empty source", trial.down().await);
@@ -215,6 +216,26 @@ impl Trial<'_> {
         require(counted == Some(1), format!("{counted:?} after one"))
     }
 
+    async fn hidden(&self) -> Ruling {
+        let lost = self.fresh().await;
+        require_short_visibility(&*lost)?;
+        let count = async |source: &dyn Source| source.unacknowledged().await.map_err(trouble);
+        let Some(before) = count(&*lost).await? else {
+            return Err(Stop::NotApplicable("it says that nothing is ever hidden".to_owned()));
+        };
+        require(before == 0, format!("{before} before there was one"))?;
+        self.probe.publish(&[published("hidden", 1)]).await;
+        receive_all(&*lost, 1).await?;
+        drop(lost);
+        let next = self.probe.open().await;
+        let counted = count(&*next).await?;
+        require(counted == Some(1), format!("{counted:?} while it is hidden"))?;
+        let again = receive_all(&*next, 1).await?;
+        acknowledge_all(&*next, &again).await?;
+        let counted = count(&*next).await?;
+        require(counted == Some(0), format!("{counted:?} after it was acknowledged"))
+    }
+
     async fn group(&self) -> Ruling {
         let (source, other) = (self.fresh().await, self.probe.open().await);
         if !source.terms().keeps_group_order {
@@ -297,7 +318,7 @@ impl Trial<'_> {
 }
 
 /// So many at least; errors are passed over, a connection in doubt may be noticed late.
-async fn receive_all(source: &dyn Source, count: usize) -> Result<Vec<Delivery>, Stop> {
+pub(super) async fn receive_all(source: &dyn Source, count: usize) -> Result<Vec<Delivery>, Stop> {
     let limit = source.terms().visibility.min(LONG) * 2 + GRACE;
     let started = Instant::now();
     let mut found = Vec::new();

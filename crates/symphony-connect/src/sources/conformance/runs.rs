@@ -13,9 +13,11 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::claims::{GRACE, Trial, failed, published, require_short_visibility};
+use super::claims::{
+    GRACE, Trial, failed, published, receive_all, require_short_visibility, trouble,
+};
 use super::{Probe, Report};
-use crate::rails::conformance::{Ruling, require};
+use crate::rails::conformance::{Ruling, Stop, require};
 
 /// Tries of one event before it is dead-lettered.
 const TRIES_MAX: u32 = 3;
@@ -28,6 +30,8 @@ pub(super) async fn all(probe: &dyn Probe, report: &mut Report) {
     );
     report.add("behind a failing event no delivery is counted", trial.behind_a_failure().await);
     report.add("a loop that is dropped in the middle loses nothing", trial.dropped_loop().await);
+    report.add("restarts during an outage are no tries", trial.restarts().await);
+    report.add("what a lost process hides is not taken for nothing", trial.lag().await);
 }
 
 /// Applies events as it is told to.
@@ -171,6 +175,59 @@ impl Trial<'_> {
         }
         Ok(())
     }
+}
+
+impl Trial<'_> {
+    async fn restarts(&self) -> Ruling {
+        let applies = Arc::new(Applies::default());
+        applies.away.store(true, Ordering::SeqCst);
+        applies.failures.store(TRIES_MAX - 1, Ordering::SeqCst);
+        let mut source = self.fresh().await;
+        self.probe.publish(&[published("failing", 1)]).await;
+        for _ in 0..2 {
+            let running = Running::start(source, &applies);
+            until("it is away", || running.metrics.away.get() == 1).await?;
+            running.stop().await?;
+            source = self.probe.open().await;
+        }
+        applies.away.store(false, Ordering::SeqCst);
+        let running = Running::start(source, &applies);
+        let ended = || applies.applied().len() + letters(&running) >= 1;
+        until("it is applied", ended).await?;
+        let letters = letters(&running);
+        running.stop().await?;
+        require(letters == 0, "dead-lettered for tries that there were not")
+    }
+
+    async fn lag(&self) -> Ruling {
+        let lost = self.fresh().await;
+        require_short_visibility(&*lost)?;
+        if lost.unacknowledged().await.map_err(trouble)?.is_none() {
+            return Err(Stop::NotApplicable("it says that nothing is ever hidden".to_owned()));
+        }
+        self.probe.publish(&[published("hidden", 1)]).await;
+        receive_all(&*lost, 1).await?;
+        drop(lost);
+        let applies = Arc::new(Applies::default());
+        let running = Running::start(self.probe.open().await, &applies);
+        let lag = || running.metrics.lag.seconds();
+        let wrong = AtomicBool::new(false);
+        let applied = || {
+            // Looked at first: it may be 0 once the event is applied.
+            let is_0 = lag() == Some(0);
+            let applied = !applies.applied().is_empty();
+            wrong.fetch_or(is_0 && !applied, Ordering::SeqCst);
+            applied
+        };
+        until("it is applied", applied).await?;
+        until("there is nothing, and the lag is 0", || lag() == Some(0)).await?;
+        running.stop().await?;
+        require(!wrong.into_inner(), "the lag was 0 while an event was hidden")
+    }
+}
+
+fn letters(running: &Running) -> usize {
+    usize::try_from(running.metrics.dead_letters()).unwrap_or(usize::MAX)
 }
 
 fn in_order(applies: &Applies, last: i64) -> Ruling {

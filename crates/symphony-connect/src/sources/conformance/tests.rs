@@ -20,6 +20,7 @@ enum Flaw {
     LosesDeadLetters,
     IsEmptyWhenDown,
     MiscountsDeadLetters,
+    ForgetsWhatIsHidden,
 }
 
 struct Stored {
@@ -144,6 +145,14 @@ impl Source for Memory {
         self.acknowledge(delivery).await
     }
 
+    async fn unacknowledged(&self) -> Result<Option<u64>, SourceError> {
+        let state = self.broker.state.lock().unwrap();
+        let now = Instant::now();
+        let seen =
+            |one: &&Stored| self.broker.flaw != Flaw::ForgetsWhatIsHidden || one.visible_at <= now;
+        Ok(Some(state.stored.iter().filter(seen).count() as u64))
+    }
+
     async fn dead_letters_waiting(&self) -> Result<Option<u64>, SourceError> {
         let waiting = self.broker.state.lock().unwrap().dead.len() as u64;
         let off = u64::from(self.broker.flaw == Flaw::MiscountsDeadLetters);
@@ -201,6 +210,10 @@ async fn a_sound_source_passes_and_each_flaw_fails_the_claim_that_is_about_it() 
         (Flaw::ForgetsDelays, Some("what was left with a delay does not come before")),
         (Flaw::LosesDeadLetters, Some("a dead letter is found with its reason and comes no more")),
         (Flaw::IsEmptyWhenDown, Some("a broker that is down is an error and not an empty source")),
+        (
+            Flaw::ForgetsWhatIsHidden,
+            Some("what a lost process hides is not acknowledged, and counted"),
+        ),
         (Flaw::MiscountsDeadLetters, Some("dead letters are counted, or said to be unknown")),
     ];
     let checked = flaws.map(async |(flaw, claim)| {

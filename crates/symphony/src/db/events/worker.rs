@@ -61,7 +61,8 @@ pub struct ClaimedEvent {
     pub redrive_no: i32,
     /// Outcomes so far, whether they count or not.
     pub last_attempt_no: i32,
-    /// Seconds since the first of them, by the database's clock.
+    /// For how long its bus has been away without a break, by the database's clock; between two tries, and since the
+    /// last, an hour counts at most.
     pub tried_seconds: i32,
 }
 
@@ -148,6 +149,8 @@ pub struct EventOutcome {
     pub spends_attempt: bool,
     /// It waits only for its bus: once that is well again, it may be tried so many seconds after this outcome.
     pub hasten_after_seconds: Option<i32>,
+    /// The bus was away by itself, and nobody need mend anything: counts towards giving up.
+    pub bus_away: bool,
 }
 
 impl EventOutcome {
@@ -165,6 +168,7 @@ impl EventOutcome {
             retry_delay_seconds: None,
             spends_attempt: true,
             hasten_after_seconds: None,
+            bus_away: false,
         }
     }
 }
@@ -282,7 +286,8 @@ impl Worker {
                 matches!(o.state, EventState::Failed { key_continues: true }).then_some(true)
             }))
             .bind(each_or_none(outcomes, |o| (!o.spends_attempt).then_some(false)))
-            .bind(each_or_none(outcomes, |o| o.hasten_after_seconds));
+            .bind(each_or_none(outcomes, |o| o.hasten_after_seconds))
+            .bind(each_or_none(outcomes, |o| o.bus_away.then_some(true)));
         let (results, more): (Vec<String>, Vec<bool>) =
             self.call(async |session| query.fetch_one(session).await).await?;
         results

@@ -114,6 +114,8 @@ fn a_cloud_event_has_what_the_specification_asks_for() {
     assert_eq!((binary.body.as_str(), binary.content_type), (r#"{"n": 1.10}"#, "application/json"));
     assert_eq!(header(&binary, "ce-subject").as_deref(), Some("tr%201"));
     assert_eq!(header(&binary, "ce-source").as_deref(), Some("/symphony"));
+    let nats = write(&Format::new(Envelope::CloudEventsBinary, Binding::Nats), &event);
+    assert_eq!(header(&nats, "ce-datacontenttype").as_deref(), Some("application/json"));
     let kafka = write(&Format::new(Envelope::CloudEventsBinary, Binding::Kafka), &event);
     assert_eq!(header(&kafka, "ce_subject").as_deref(), Some("tr 1"));
     assert_eq!(header(&kafka, "content-type").as_deref(), Some("application/json"));

@@ -133,6 +133,10 @@ impl Format {
         {
             headers.push(("traceparent", traceparent.to_string()));
         }
+        if self.binding == Binding::Nats {
+            // NATS has no content type of its own: its binding makes the attribute a header as all others are.
+            headers.push(("ce-datacontenttype", JSON.to_owned()));
+        }
         self.content_type(JSON, headers);
     }
 

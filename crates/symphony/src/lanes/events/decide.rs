@@ -38,7 +38,7 @@ pub(super) struct Tries {
     pub(super) counted: i32,
     /// All of them.
     pub(super) outcomes: i32,
-    /// Since the first.
+    /// For how long the bus has been away.
     pub(super) seconds: i32,
 }
 
@@ -55,6 +55,8 @@ pub(super) struct Decision {
     pub(super) spends_attempt: bool,
     /// It waits only for its bus; this long at least.
     pub(super) hasten_after_seconds: Option<i32>,
+    /// The bus was away by itself.
+    pub(super) bus_away: bool,
 }
 
 impl Retry {
@@ -69,6 +71,7 @@ impl Retry {
                 key_goes_on: true,
                 spends_attempt: true,
                 hasten_after_seconds: None,
+                bus_away: false,
             },
             Publication::Refused(trouble) => failed(trouble, on_failed),
             // The destination is away and surely did not take it: that says nothing of the event.
@@ -82,7 +85,7 @@ impl Retry {
             Publication::Again {
                 trouble,
                 unknown: false,
-                cause: Cause::Destination | Cause::Setup,
+                cause: cause @ (Cause::Destination | Cause::Setup),
                 retry_after,
             } => {
                 let own = self.delay_seconds(tries.outcomes, None).min(AWAY_PAUSE_SECONDS_MAX);
@@ -95,6 +98,7 @@ impl Retry {
                     key_goes_on: false,
                     spends_attempt: false,
                     hasten_after_seconds: Some(asked),
+                    bus_away: cause == Cause::Destination,
                 }
             }
             Publication::Again { trouble, .. }
@@ -111,6 +115,7 @@ impl Retry {
                 key_goes_on: false,
                 spends_attempt: true,
                 hasten_after_seconds: None,
+                bus_away: false,
             },
         }
     }
@@ -148,6 +153,7 @@ pub(super) fn failed(trouble: Trouble, on_failed: OnFailed) -> Decision {
         key_goes_on: key_continues,
         spends_attempt: true,
         hasten_after_seconds: None,
+        bus_away: false,
     }
 }
 

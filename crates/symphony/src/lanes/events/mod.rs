@@ -356,6 +356,7 @@ impl EventLane {
                 key_goes_on,
                 spends_attempt,
                 hasten_after_seconds,
+                bus_away,
             } = self.settings.retry.judge(answer, outgoing.tries, on_failed);
             if let (EventState::Failed { .. }, Some(trouble)) = (state, &trouble) {
                 tracing::error!(lane = "events", event_id = %outgoing.message.event_id, trace_id = %outgoing.trace_id, error_code = trouble.code,
@@ -375,6 +376,7 @@ impl EventLane {
                 retry_delay_seconds,
                 spends_attempt,
                 hasten_after_seconds,
+                bus_away,
                 ..EventOutcome::new(window.lease, outgoing.message.position, state)
             }
         });
