@@ -46,8 +46,8 @@ struct Looks {
     last: Option<(u64, u64)>,
     /// Put there by this process and not found yet.
     not_found: u64,
-    /// Looks since the last of those was put there.
-    looks_without: u32,
+    /// How many looks ago the last of those was put there.
+    quiet_for: u32,
     /// Found once, and not by this process's doing.
     suspected: u64,
 }
@@ -60,8 +60,8 @@ impl Looks {
     fn look(&mut self, waiting: u64, ours: u64) -> u64 {
         let Some((waited, had)) = self.last.replace((waiting, ours)) else { return 0 };
         let put = ours.saturating_sub(had);
-        self.looks_without = if put > 0 { 0 } else { self.looks_without.saturating_add(1) };
-        if self.looks_without >= EXPECTED_LOOKS {
+        self.quiet_for = if put > 0 { 0 } else { self.quiet_for.saturating_add(1) };
+        if self.quiet_for >= EXPECTED_LOOKS {
             self.not_found = 0;
         }
         self.not_found = self.not_found.saturating_add(put);

@@ -212,14 +212,14 @@ impl Trial<'_> {
         let running = Running::start(self.probe.open().await, &applies);
         let lag = || running.metrics.lag.seconds();
         let wrong = AtomicBool::new(false);
-        let applied = || {
+        let is_over = || {
             // Looked at first: it may be 0 once the event is applied.
             let is_0 = lag() == Some(0);
-            let applied = !applies.applied().is_empty();
-            wrong.fetch_or(is_0 && !applied, Ordering::SeqCst);
-            applied
+            let over = !applies.applied().is_empty();
+            wrong.fetch_or(is_0 && !over, Ordering::SeqCst);
+            over
         };
-        until("it is applied", applied).await?;
+        until("it is applied", is_over).await?;
         until("there is nothing, and the lag is 0", || lag() == Some(0)).await?;
         running.stop().await?;
         require(!wrong.into_inner(), "the lag was 0 while an event was hidden")
