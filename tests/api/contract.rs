@@ -97,7 +97,7 @@ async fn an_act_is_done_or_asked_for_and_another_persons_token_approves_it() {
         (200, &json!("DONE"), &json!("PENDING")),
         "{done}"
     );
-    served.db.database.operator().park(item, &act()).await.unwrap();
+    served.db.database.operator().park_payment(item, &act()).await.unwrap();
 
     served.db.require_approval("payment").await;
     let (status, asked) = served.ask(&dana, "POST /v1/acts/release_outbox", &release).await;

@@ -280,9 +280,9 @@ async fn a_dry_run_asks_nobody_and_approves_nothing() {
     // The dry run of an act needs no approval, and says what it would change.
     let operator = db.database.operator();
     let dry = Act { dry_run: true, ..act() };
-    let would = operator.resolve(item, &Resolution::Retry, &dry).await.unwrap();
+    let would = operator.resolve_payment(item, &Resolution::Retry, &dry).await.unwrap();
     assert_eq!(would.answer.state_after, "PENDING");
-    assert_eq!(code(operator.resolve(item, &Resolution::Retry, &act()).await), "P7008");
+    assert_eq!(code(operator.resolve_payment(item, &Resolution::Retry, &act()).await), "P7008");
 }
 
 #[tokio::test]

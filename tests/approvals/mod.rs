@@ -82,7 +82,7 @@ pub async fn stage() -> (TestDb, Person, Person) {
 /// A parked payment.
 pub async fn parked(db: &TestDb, instruction: &str) -> OutboxId {
     let item = db.enqueue(&payment(instruction, "acme", "ach")).await.outbox_id;
-    db.database.operator().park(item, &act()).await.unwrap();
+    db.database.operator().park_payment(item, &act()).await.unwrap();
     item
 }
 

@@ -42,7 +42,7 @@ async fn what_leads_a_fifo_lane_is_offered_to_be_skipped_and_nothing_else_is() {
     let waiting = db.enqueue(&payment("inv-0", "other", "ach")).await.outbox_id;
     let behind = db.enqueue(&payment("inv-00", "other", "ach")).await.outbox_id;
     assert_eq!((offered(waiting).await, offered(behind).await), (true, false));
-    db.database.operator().park(waiting, &act()).await.unwrap();
+    db.database.operator().park_payment(waiting, &act()).await.unwrap();
     assert_eq!((offered(waiting).await, offered(behind).await), (true, false), "a parked head");
     // What FAILED blocks its lane.
     let head = db.ended(&payment("inv-1", "acme", "ach"), "REFUSED", Outcome::Failed).await;
@@ -226,7 +226,7 @@ async fn many_become_one_request_where_a_second_person_must_approve() {
     let mut items = Vec::new();
     for n in 0..2 {
         let item = db.enqueue(&payment(&format!("inv-{n}"), "acme", "ach")).await.outbox_id;
-        db.database.operator().park(item, &act()).await.unwrap();
+        db.database.operator().park_payment(item, &act()).await.unwrap();
         items.push(item);
     }
     let ids: Vec<String> = items.iter().map(ToString::to_string).collect();

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use symphony::db::{Completion, EventOutcome, EventState};
+use symphony::db::{EventOutcome, EventState, PaymentOutcome};
 use symphony::domain::{Act, OutboxId, Outcome, Payload, PaymentRequest, Switch};
 use uuid::Uuid;
 
@@ -205,15 +205,15 @@ impl Stage {
             Outcome::Unknown => "no whole answer in time",
             _ => "the account refuses it",
         };
-        let completion = Completion {
+        let completion = PaymentOutcome {
             error_code: Some(code.to_owned()),
             error_message: Some(message.to_owned()),
-            ..Completion::new(claimed.lease(), outcome)
+            ..PaymentOutcome::new(claimed.lease(), outcome)
         };
         if outcome == Outcome::Unknown {
-            db.database.worker().park_unknown(WORKER, &completion).await.unwrap();
+            db.database.worker().park_unknown_payment(WORKER, &completion).await.unwrap();
         } else {
-            db.database.worker().complete(WORKER, &completion).await.unwrap();
+            db.database.worker().complete_payment(WORKER, &completion).await.unwrap();
         }
         claimed.outbox_id
     }

@@ -127,11 +127,11 @@ async fn references_keys_and_traces_are_looked_for_in_everything_when_asked() {
     request.traceparent = Some(format!("00-{trace}-b7ad6b7169203331-01"));
     let item = db.enqueue(&request).await.outbox_id;
     let claimed = db.claim_one("w").await;
-    let completion = symphony::db::Completion {
+    let completion = symphony::db::PaymentOutcome {
         rail_reference: Some("SEPA-77120".to_owned()),
-        ..symphony::db::Completion::new(claimed.lease(), Outcome::Dispatched)
+        ..symphony::db::PaymentOutcome::new(claimed.lease(), Outcome::Dispatched)
     };
-    db.database.worker().complete("w", &completion).await.unwrap();
+    db.database.worker().complete_payment("w", &completion).await.unwrap();
     let browser = Browser::of(&served, "eve", "read").await;
     for sought in ["SEPA-77120", "order-77", trace] {
         let none = browser.get(&format!("/console/search?q={sought}")).await;
@@ -168,7 +168,7 @@ async fn lists_are_paged_and_leave_nothing_out() {
     let browser = Browser::of(&served, "eve", "read").await;
     let items = served.db.enqueue_stream("acme", "ach", 120).await;
     for item in &items {
-        served.db.database.operator().park(*item, &act()).await.unwrap();
+        served.db.database.operator().park_payment(*item, &act()).await.unwrap();
     }
     let expected: Vec<String> = items.iter().map(OutboxId::to_string).collect();
     for list in ["/console/waiting/payments", "/console/participants/acme"] {
@@ -295,7 +295,7 @@ async fn where_approval_is_needed_an_act_becomes_a_request_and_only_a_second_per
     let again = kim.post("/console/approvals/1/approve", &[("reason", "again")]).await;
     assert_eq!(again.status, 409, "{}", again.body);
     // One's own can be taken back, another one rejected.
-    served.db.database.operator().park(item, &act()).await.unwrap();
+    served.db.database.operator().park_payment(item, &act()).await.unwrap();
     for (number, decision, state) in [("2", "withdraw", "WITHDRAWN"), ("3", "reject", "REJECTED")] {
         dana.post("/console/act/release_outbox", &fields("do")).await;
         let who = if decision == "withdraw" { &dana } else { &kim };

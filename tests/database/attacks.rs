@@ -1,7 +1,7 @@
 //! What somebody with a foothold would try.
 
 use sqlx::AssertSqlSafe;
-use symphony::db::Lease;
+use symphony::db::PaymentLease;
 
 use crate::support::{TestDb, act, payment, run, verdict};
 
@@ -129,7 +129,7 @@ async fn the_ledger_names_the_login_behind_a_role_and_not_the_owner() {
     let options = db.options.clone().username("night_shift").password("x");
     let database =
         symphony::db::Database::connect(options, 1, symphony::db::RoleSource::Login).await.unwrap();
-    database.operator().park(item, &act()).await.unwrap();
+    database.operator().park_payment(item, &act()).await.unwrap();
     assert_eq!(
         db.one::<String>("SELECT session_role FROM payment_outbox_events").await,
         "night_shift"
@@ -200,15 +200,15 @@ async fn nobody_can_plant_an_overload_where_definers_look() {
     db.complete("w", item.lease(), symphony::domain::Outcome::Retryable).await.unwrap();
     let item = db.claim_one("w").await;
     db.expire(item.outbox_id).await;
-    db.database.worker().repair::<Lease>("w", 10).await.unwrap();
-    db.database.operator().park(item.outbox_id, &act()).await.unwrap();
+    db.database.worker().repair::<PaymentLease>("w", 10).await.unwrap();
+    db.database.operator().park_payment(item.outbox_id, &act()).await.unwrap();
     let despite = symphony::domain::Act { despite_unknown: true, ..act() };
     db.database
         .operator()
-        .resolve(item.outbox_id, &symphony::domain::Resolution::Failed, &despite)
+        .resolve_payment(item.outbox_id, &symphony::domain::Resolution::Failed, &despite)
         .await
         .unwrap();
-    db.database.operator().redrive(item.outbox_id, &despite).await.unwrap();
+    db.database.operator().redrive_payment(item.outbox_id, &despite).await.unwrap();
     // Whoever is given the right to create there is found before anything works.
     db.sql("GRANT CREATE ON SCHEMA symphony TO planter_of_this_test").await;
     let schema = symphony::db::Schema::default();

@@ -4,7 +4,7 @@
 
 use sqlx::Connection as _;
 use sqlx::types::Uuid;
-use symphony::db::{Beat, ClaimRequest, DbError, ServerState};
+use symphony::db::{Beat, DbError, PaymentClaim, ServerState};
 use symphony::domain::{Outcome, Resolution};
 
 use crate::support::{TestDb, act, payment};
@@ -40,7 +40,7 @@ async fn keys_differ_by_instruction_key_redrive_and_installation() {
     let item = db.claim_one("w").await;
     db.complete("w", item.lease(), Outcome::Failed).await.unwrap();
     let redriven =
-        db.database.operator().redrive(first, &act()).await.unwrap().redriven_as.unwrap();
+        db.database.operator().redrive_payment(first, &act()).await.unwrap().redriven_as.unwrap();
     let again = db.claim_one("w").await;
     assert_eq!(again.outbox_id, redriven);
     assert_ne!(again.rail_key, item.rail_key);
@@ -116,9 +116,9 @@ async fn what_a_person_has_cleared_after_a_loss_is_not_doubted_again() {
     let id = db.enqueue(&payment("one", "acme", "sepa")).await.outbox_id;
     db.sql("UPDATE symphony_installation SET system_identifier = 1").await;
     db.database.operator().accept_server(&act(), None, 3_600).await.unwrap();
-    db.database.operator().park(id, &act()).await.unwrap();
+    db.database.operator().park_payment(id, &act()).await.unwrap();
     let despite = symphony::domain::Act { despite_unknown: true, ..act() };
-    db.database.operator().resolve(id, &Resolution::Retry, &despite).await.unwrap();
+    db.database.operator().resolve_payment(id, &Resolution::Retry, &despite).await.unwrap();
     assert!(!db.claim_one("w").await.must_inquire);
 }
 
@@ -257,9 +257,9 @@ async fn a_claim_waits_for_the_disk_whatever_the_login_is_set_to() {
     assert_eq!(now, "on");
 }
 
-async fn claim_for(db: &TestDb, endpoint: &str) -> symphony::db::ClaimedItem {
+async fn claim_for(db: &TestDb, endpoint: &str) -> symphony::db::ClaimedPayment {
     let (rails, endpoints) = (["sepa".to_owned()], [endpoint.to_owned()]);
-    let request = ClaimRequest {
+    let request = PaymentClaim {
         worker_id: "w",
         batch_size: 1,
         lease_seconds: 60,
@@ -267,7 +267,7 @@ async fn claim_for(db: &TestDb, endpoint: &str) -> symphony::db::ClaimedItem {
         due_from: None,
         endpoints: Some(&endpoints),
     };
-    db.database.worker().claim(&request).await.unwrap().items.remove(0)
+    db.database.worker().claim_payments(&request).await.unwrap().items.remove(0)
 }
 
 #[tokio::test]

@@ -188,7 +188,7 @@ async fn update_delete_and_truncate_of_the_ledger_fail_for_every_runtime_role_an
     db.enqueue(&payment("i", "p", "ach")).await;
     let claimed = db.claim_one("w").await;
     db.complete("w", claimed.lease(), symphony::domain::Outcome::Retryable).await.unwrap();
-    db.database.operator().park(claimed.outbox_id, &crate::support::act()).await.unwrap();
+    db.database.operator().park_payment(claimed.outbox_id, &crate::support::act()).await.unwrap();
     for (table, column) in [
         ("payment_outbox_attempts", "worker_id"),
         ("payment_outbox_events", "reason"),

@@ -132,7 +132,7 @@ async fn two_installations_in_one_database_share_nothing() {
         one::<i64>(&options, "SELECT count(*) FROM symphony.payment_outbox_pending").await,
         0
     );
-    let request = symphony::db::ClaimRequest {
+    let request = symphony::db::PaymentClaim {
         endpoints: None,
         worker_id: "w",
         batch_size: 10,
@@ -140,8 +140,8 @@ async fn two_installations_in_one_database_share_nothing() {
         rails: None,
         due_from: None,
     };
-    assert!(database.worker().claim(&request).await.unwrap().items.is_empty());
-    assert_eq!(billing.worker().claim(&request).await.unwrap().items.len(), 1);
+    assert!(database.worker().claim_payments(&request).await.unwrap().items.is_empty());
+    assert_eq!(billing.worker().claim_payments(&request).await.unwrap().items.len(), 1);
 
     // Everything of one is dropped, and the other has not noticed.
     let fresh = Options { schema: ours.clone(), fresh: true, ..Options::default() };

@@ -61,7 +61,7 @@ async fn a_claim_that_only_parks_what_a_lost_worker_held_says_so() {
         db.claim_one("lost").await;
         db.expire(item).await;
     }
-    let request = symphony::db::ClaimRequest {
+    let request = symphony::db::PaymentClaim {
         endpoints: None,
         worker_id: "w",
         batch_size: 10,
@@ -69,10 +69,10 @@ async fn a_claim_that_only_parks_what_a_lost_worker_held_says_so() {
         rails: None,
         due_from: None,
     };
-    let claim = db.database.worker().claim(&request).await.unwrap();
+    let claim = db.database.worker().claim_payments(&request).await.unwrap();
     assert_eq!(claim.items.len(), 0);
     assert_eq!(claim.ended, EndedLeases { ended: 1, zombies: 1, parked: 1, failed: 0 });
-    let again = db.database.worker().claim(&request).await.unwrap();
+    let again = db.database.worker().claim_payments(&request).await.unwrap();
     assert_eq!(again.ended, EndedLeases::default(), "the next transaction starts from nothing");
 }
 
@@ -156,7 +156,7 @@ async fn the_oldest_pending_age_leaves_out_what_a_person_has_stopped() {
     ] {
         db.enqueue(&payment(instruction, participant, rail)).await;
     }
-    operator.park(head, &act()).await.unwrap();
+    operator.park_payment(head, &act()).await.unwrap();
     operator.pause(&Switch::Rail("wire".into()), &act()).await.unwrap();
     operator.pause(&Switch::Participant("brio".into()), &act()).await.unwrap();
     // A claim sets aside what it may not take.

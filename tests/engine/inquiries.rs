@@ -20,8 +20,8 @@ async fn parked(db: &TestDb) -> OutboxId {
     let item = db.enqueue_stream("acme", "sepa", 1).await[0];
     let claimed = db.claim_one("lost").await;
     let unknown =
-        symphony::db::Completion::new(claimed.lease(), symphony::domain::Outcome::Unknown);
-    db.database.worker().park_unknown("lost", &unknown).await.unwrap();
+        symphony::db::PaymentOutcome::new(claimed.lease(), symphony::domain::Outcome::Unknown);
+    db.database.worker().park_unknown_payment("lost", &unknown).await.unwrap();
     item
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use symphony::db::Lease;
+use symphony::db::PaymentLease;
 use symphony::domain::{LeaseToken, OutboxId, Outcome};
 use symphony::engine::{self, Clock, Engine, LaneMetrics, Points, Start};
 use symphony::lanes::payments::rail::{
@@ -31,14 +31,14 @@ fn start_on(db: &TestDb, clock: &Clock, rails: Vec<RailSetup>) -> Engine {
 }
 
 /// The lease has passed on, as after its end; at once, so that this worker cannot take it over itself.
-async fn pass_to_another(db: &TestDb, item: OutboxId) -> Lease {
+async fn pass_to_another(db: &TestDb, item: OutboxId) -> PaymentLease {
     db.sql(&format!(
         "UPDATE payment_outbox_pending SET claimed_by = 'other', lease_token = gen_random_uuid(),
                 lease_expires_at = clock_timestamp() + INTERVAL '1 minute' WHERE outbox_id = '{item}'"
     ))
     .await;
     let token = db.one("SELECT lease_token FROM payment_outbox_pending").await;
-    Lease { outbox_id: item, lease_token: LeaseToken(token) }
+    PaymentLease { outbox_id: item, lease_token: LeaseToken(token) }
 }
 
 /// A rail whose connection takes as long as the test says; then it asks whether it may send.

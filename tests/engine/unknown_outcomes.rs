@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use symphony::db::Lease;
+use symphony::db::PaymentLease;
 use symphony::domain::{LeaseToken, Outcome};
 use symphony::engine::{EngineSettings, Points};
 use symphony::lanes::payments::rail::{
@@ -241,7 +241,7 @@ async fn a_late_yes_is_kept_as_evidence_and_a_contradiction_is_an_alarm() {
     })
     .await;
     assert!(must_inquire);
-    let lease = Lease { outbox_id: item, lease_token: token };
+    let lease = PaymentLease { outbox_id: item, lease_token: token };
     db.complete("other", lease, Outcome::Failed).await.unwrap();
     bank.open.notify_one();
     until("the late yes was kept", async || metrics.late_outcomes.get() == 1).await;

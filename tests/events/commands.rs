@@ -446,7 +446,7 @@ async fn the_event_lane_is_paused_and_resumed_by_its_name() {
 async fn the_list_of_dead_letters_has_both_lanes_and_what_to_type_next() {
     let db = TestDb::new().await;
     let parked = db.enqueue(&payment("inv-1", "acme", "wire")).await.outbox_id;
-    db.database.operator().park(parked, &act()).await.unwrap();
+    db.database.operator().park_payment(parked, &act()).await.unwrap();
     let first = blocked(&db, "a", "NO_SUCH_TOPIC", 2).await[0];
     let second = blocked(&db, "b", "OVERSIZE", 1).await[0];
 

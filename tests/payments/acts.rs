@@ -10,18 +10,18 @@ async fn a_parked_item_is_not_claimed_until_it_is_released() {
     let db = TestDb::new().await;
     let operator = db.database.operator();
     let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
-    operator.park(item, &act()).await.unwrap();
+    operator.park_payment(item, &act()).await.unwrap();
     assert!(db.claim("w", 1).await.is_empty());
-    assert_eq!(code(operator.park(item, &act()).await), "P7006", "parked already");
-    operator.release(item, &act()).await.unwrap();
-    assert_eq!(code(operator.release(item, &act()).await), "P7006", "not parked");
+    assert_eq!(code(operator.park_payment(item, &act()).await), "P7006", "parked already");
+    operator.release_payment(item, &act()).await.unwrap();
+    assert_eq!(code(operator.release_payment(item, &act()).await), "P7006", "not parked");
     // What was refused may still be rolling back, and a claim passes what somebody has locked.
     let is_free = "SELECT EXISTS (SELECT FROM payment_outbox_pending FOR UPDATE SKIP LOCKED)";
     until("nobody has the item locked", async || db.one(is_free).await).await;
     let claimed = db.claim_one("w").await;
-    assert_eq!(code(operator.park(item, &act()).await), "P7006", "in flight");
+    assert_eq!(code(operator.park_payment(item, &act()).await), "P7006", "in flight");
     db.complete("w", claimed.lease(), Outcome::Dispatched).await.unwrap();
-    assert_eq!(code(operator.park(item, &act()).await), "P7006", "ended");
+    assert_eq!(code(operator.park_payment(item, &act()).await), "P7006", "ended");
     let events: Vec<String> = db.one("SELECT array_agg(event_type || ' ' || actor || ' ' || reason ORDER BY event_no) FROM payment_outbox_events").await;
     assert_eq!(events, ["PARKED dana a test", "RELEASED dana a test"]);
 }
@@ -32,7 +32,7 @@ async fn a_dry_run_answers_and_changes_nothing() {
     let operator = db.database.operator();
     let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
     let dry = Act { dry_run: true, ..act() };
-    let answer = operator.park(item, &dry).await.unwrap();
+    let answer = operator.park_payment(item, &dry).await.unwrap();
     assert_eq!(
         (answer.state_before.as_str(), answer.state_after.as_str(), answer.dry_run),
         ("PENDING", "PARKED", true)
@@ -41,11 +41,11 @@ async fn a_dry_run_answers_and_changes_nothing() {
         (db.state(item).await.as_str(), db.count("payment_outbox_events").await),
         ("DUE", 0)
     );
-    operator.park(item, &act()).await.unwrap();
-    operator.resolve(item, &Resolution::Failed, &dry).await.unwrap();
+    operator.park_payment(item, &act()).await.unwrap();
+    operator.resolve_payment(item, &Resolution::Failed, &dry).await.unwrap();
     assert_eq!(db.state(item).await, "PARKED");
-    operator.resolve(item, &Resolution::Failed, &act()).await.unwrap();
-    assert_eq!(operator.redrive(item, &dry).await.unwrap().redriven_as, None);
+    operator.resolve_payment(item, &Resolution::Failed, &act()).await.unwrap();
+    assert_eq!(operator.redrive_payment(item, &dry).await.unwrap().redriven_as, None);
     assert_eq!(db.count("payment_outbox_instructions").await, 1);
 }
 
@@ -61,17 +61,20 @@ async fn a_person_resolves_a_parked_item_under_their_own_name() {
     for item in db.claim("w", 3).await {
         db.database
             .worker()
-            .park_unknown("w", &symphony::db::Completion::new(item.lease(), Outcome::Unknown))
+            .park_unknown_payment(
+                "w",
+                &symphony::db::PaymentOutcome::new(item.lease(), Outcome::Unknown),
+            )
             .await
             .unwrap();
     }
     operator
-        .resolve(items[0], &Resolution::Dispatched { rail_reference: "R1".into() }, &act())
+        .resolve_payment(items[0], &Resolution::Dispatched { rail_reference: "R1".into() }, &act())
         .await
         .unwrap();
     let despite = Act { despite_unknown: true, ..act() };
-    operator.resolve(items[1], &Resolution::Failed, &despite).await.unwrap();
-    operator.resolve(items[2], &Resolution::Retry, &despite).await.unwrap();
+    operator.resolve_payment(items[1], &Resolution::Failed, &despite).await.unwrap();
+    operator.resolve_payment(items[2], &Resolution::Retry, &despite).await.unwrap();
     assert_eq!(db.ledger(items[0]).await, ["1 RETRYABLE", "2 DISPATCHED"]);
     assert_eq!(db.ledger(items[1]).await, ["1 RETRYABLE", "2 FAILED"]);
     let claimed = db.claim_one("w").await;
@@ -83,13 +86,13 @@ async fn a_person_resolves_a_parked_item_under_their_own_name() {
     let by: String = db.one(&format!("SELECT worker_id FROM payment_outbox_attempts WHERE outbox_id = '{}' AND state = 'DISPATCHED'", items[0])).await;
     assert_eq!(by, "operator:dana");
     assert_eq!(
-        code(operator.resolve(items[0], &Resolution::Failed, &act()).await),
+        code(operator.resolve_payment(items[0], &Resolution::Failed, &act()).await),
         "P7006",
         "ended"
     );
     let blank = Resolution::Dispatched { rail_reference: " ".into() };
     assert_eq!(
-        code(operator.resolve(items[2], &blank, &act()).await),
+        code(operator.resolve_payment(items[2], &blank, &act()).await),
         "P7005",
         "dispatched needs its proof"
     );
@@ -101,7 +104,7 @@ async fn a_redrive_is_a_new_item_that_names_the_old_one_and_can_be_made_once() {
     let db = TestDb::new().await;
     let operator = db.database.operator();
     let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
-    assert_eq!(code(operator.redrive(item, &act()).await), "P7006", "only what FAILED");
+    assert_eq!(code(operator.redrive_payment(item, &act()).await), "P7006", "only what FAILED");
     let claimed = db.claim_one("w").await;
     db.complete("w", claimed.lease(), Outcome::Failed).await.unwrap();
     assert_eq!(
@@ -110,7 +113,8 @@ async fn a_redrive_is_a_new_item_that_names_the_old_one_and_can_be_made_once() {
         1
     );
     let (one, two) = (act(), act());
-    let (a, b) = tokio::join!(operator.redrive(item, &one), operator.redrive(item, &two));
+    let (a, b) =
+        tokio::join!(operator.redrive_payment(item, &one), operator.redrive_payment(item, &two));
     let mut verdicts =
         [a, b].map(|result| result.map_or_else(|e| e.code().to_owned(), |_| "OK".to_owned()));
     verdicts.sort();
@@ -132,10 +136,16 @@ async fn an_act_without_a_name_a_reason_or_an_item_is_refused() {
     let db = TestDb::new().await;
     let operator = db.database.operator();
     let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
-    assert_eq!(code(operator.park(item, &Act { actor: " ".into(), ..act() }).await), "P7005");
-    assert_eq!(code(operator.park(item, &Act { reason: String::new(), ..act() }).await), "P7005");
     assert_eq!(
-        code(operator.park(symphony::domain::OutboxId(uuid::Uuid::new_v4()), &act()).await),
+        code(operator.park_payment(item, &Act { actor: " ".into(), ..act() }).await),
+        "P7005"
+    );
+    assert_eq!(
+        code(operator.park_payment(item, &Act { reason: String::new(), ..act() }).await),
+        "P7005"
+    );
+    assert_eq!(
+        code(operator.park_payment(symphony::domain::OutboxId(uuid::Uuid::new_v4()), &act()).await),
         "P7007"
     );
 }
@@ -145,12 +155,15 @@ async fn the_views_tell_every_state_apart() {
     let db = TestDb::new().await;
     db.make_fifo("fifo", "block").await;
     let ids = db.enqueue_stream("p", "ach", 5).await;
-    db.database.operator().park(ids[0], &act()).await.unwrap();
+    db.database.operator().park_payment(ids[0], &act()).await.unwrap();
     let claimed = db.claim("w", 3).await;
     db.expire(claimed[0].outbox_id).await;
     db.database
         .worker()
-        .complete("w", &symphony::db::Completion::new(claimed[1].lease(), Outcome::Retryable))
+        .complete_payment(
+            "w",
+            &symphony::db::PaymentOutcome::new(claimed[1].lease(), Outcome::Retryable),
+        )
         .await
         .unwrap();
     db.sql(&format!("UPDATE payment_outbox_pending SET next_attempt_at = now() + INTERVAL '1 hour' WHERE outbox_id = '{}'", claimed[1].outbox_id)).await;
@@ -198,11 +211,11 @@ async fn what_a_rail_once_said_yes_to_is_not_sent_again_by_one_person_alone() {
     let lost = db.claim_one("a").await;
     db.expire(item).await;
     let claimed = db.claim_one("b").await;
-    let yes = symphony::db::Completion::new(lost.lease(), Outcome::Dispatched);
+    let yes = symphony::db::PaymentOutcome::new(lost.lease(), Outcome::Dispatched);
     db.complete("b", claimed.lease(), Outcome::Failed).await.unwrap();
-    db.database.worker().record_late_outcome("a", &yes).await.unwrap();
+    db.database.worker().record_late_payment("a", &yes).await.unwrap();
     let alone = Act { despite_unknown: true, ..act() };
-    assert_eq!(code(operator.redrive(item, &alone).await), "P7008", "it would pay twice");
+    assert_eq!(code(operator.redrive_payment(item, &alone).await), "P7008", "it would pay twice");
     let request =
         operator.request_approval(&ActCall::redrive(item, &alone), &alone, 60).await.unwrap();
     let eve = db.second_person().await;

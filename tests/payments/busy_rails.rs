@@ -1,12 +1,12 @@
 //! Outcomes that say nothing of the payment: the rail is busy or away, or was asked before it has settled.
 
-use symphony::db::{Completion, Lease, SettledAttempt};
+use symphony::db::{PaymentLease, PaymentOutcome, SettledPayment};
 use symphony::domain::{AttemptState, OutboxId, Outcome};
 
 use crate::support::{TestDb, act, payment};
 
-fn busy() -> impl Fn(Completion) -> Completion {
-    |completion| Completion {
+fn busy() -> impl Fn(PaymentOutcome) -> PaymentOutcome {
+    |completion| PaymentOutcome {
         spends_attempt: false,
         rail_code: Some("http:429".into()),
         error_code: Some("RAIL_RETRYABLE".into()),
@@ -19,12 +19,12 @@ async fn try_once(
     db: &TestDb,
     item: OutboxId,
     outcome: Outcome,
-    change: impl Fn(Completion) -> Completion,
-) -> SettledAttempt {
+    change: impl Fn(PaymentOutcome) -> PaymentOutcome,
+) -> SettledPayment {
     db.make_due(item).await;
     let claimed = db.claim_one("w").await;
-    let completion = change(Completion::new(claimed.lease(), outcome));
-    db.database.worker().complete("w", &completion).await.unwrap()
+    let completion = change(PaymentOutcome::new(claimed.lease(), outcome));
+    db.database.worker().complete_payment("w", &completion).await.unwrap()
 }
 
 /// How long after its last outcome the item is due.
@@ -53,7 +53,7 @@ async fn a_rail_that_is_busy_or_away_spends_no_tries_and_its_pauses_grow_to_five
     let mut pauses = Vec::new();
     for n in 1..=25 {
         // What the rail asks for does not hasten it.
-        let answer = try_once(&db, item, Outcome::Retryable, |c| Completion {
+        let answer = try_once(&db, item, Outcome::Retryable, |c| PaymentOutcome {
             retry_after_seconds: Some(1),
             ..busy()(c)
         })
@@ -95,7 +95,7 @@ async fn a_longer_pause_the_rail_asks_for_is_kept() {
     let db = TestDb::new().await;
     let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
     for spends_attempt in [false, true] {
-        try_once(&db, item, Outcome::Retryable, |c| Completion {
+        try_once(&db, item, Outcome::Retryable, |c| PaymentOutcome {
             retry_after_seconds: Some(7_200),
             spends_attempt,
             ..c
@@ -103,7 +103,7 @@ async fn a_longer_pause_the_rail_asks_for_is_kept() {
         .await;
         assert_eq!(pause_seconds(&db).await, 7_200);
         // An ordinary outcome is not hastened by it either.
-        try_once(&db, item, Outcome::Retryable, |c| Completion {
+        try_once(&db, item, Outcome::Retryable, |c| PaymentOutcome {
             retry_after_seconds: Some(0),
             spends_attempt,
             ..c
@@ -134,7 +134,7 @@ async fn a_busy_rail_is_given_up_after_its_time_and_the_item_is_failed() {
     );
     assert_eq!(code, "GIVEN_UP");
     assert!(message.contains("give_up_after_seconds: RAIL_RETRYABLE"), "{message}");
-    assert!(db.database.auditor().figures().await.unwrap().holds());
+    assert!(db.database.auditor().payment_figures().await.unwrap().holds());
 }
 
 #[tokio::test]
@@ -162,8 +162,8 @@ async fn the_time_to_give_up_is_the_rails_own_and_a_release_starts_it_anew() {
     let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
     try_once(&db, item, Outcome::Retryable, busy()).await;
     set_back(&db, "2 minutes").await;
-    operator.park(item, &act()).await.unwrap();
-    operator.release(item, &act()).await.unwrap();
+    operator.park_payment(item, &act()).await.unwrap();
+    operator.release_payment(item, &act()).await.unwrap();
     assert_eq!(
         try_once(&db, item, Outcome::Retryable, busy()).await.state,
         AttemptState::Retryable
@@ -183,7 +183,7 @@ async fn what_may_have_been_sent_is_parked_by_time_and_never_failed() {
     try_once(&db, item, Outcome::Unknown, |c| c).await;
     set_back(&db, "25 hours").await;
     // Asked while it has not settled: it waits as long as that takes.
-    let waits = |c| Completion {
+    let waits = |c| PaymentOutcome {
         spends_attempt: false,
         asked_only: true,
         retry_delay_seconds: Some(90),
@@ -191,11 +191,11 @@ async fn what_may_have_been_sent_is_parked_by_time_and_never_failed() {
     };
     assert!(!try_once(&db, item, Outcome::Unknown, waits).await.parked);
     assert_eq!(pause_seconds(&db).await, 90);
-    let asked = |c| Completion { asked_only: true, ..busy()(c) };
+    let asked = |c| PaymentOutcome { asked_only: true, ..busy()(c) };
     let ended = try_once(&db, item, Outcome::Unknown, asked).await;
     assert_eq!((ended.state, ended.parked), (AttemptState::Retryable, true));
     assert_eq!(db.state(item).await, "PARKED");
-    assert!(db.database.auditor().figures().await.unwrap().holds());
+    assert!(db.database.auditor().payment_figures().await.unwrap().holds());
 }
 
 #[tokio::test]
@@ -203,7 +203,7 @@ async fn a_worker_cannot_name_a_pause_for_what_it_sent_and_spend_no_try() {
     let db = TestDb::new().await;
     let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
     for n in 1..=3 {
-        try_once(&db, item, Outcome::Retryable, |c| Completion {
+        try_once(&db, item, Outcome::Retryable, |c| PaymentOutcome {
             retry_delay_seconds: Some(1),
             ..busy()(c)
         })
@@ -222,7 +222,10 @@ async fn a_lost_worker_counts_as_one_try_whatever_the_number_of_its_row() {
     db.make_due(item).await;
     db.claim_one("lost").await;
     db.expire(item).await;
-    assert_eq!(db.database.worker().repair::<Lease>("w", 10).await.unwrap()[0].attempt_no, 6);
+    assert_eq!(
+        db.database.worker().repair::<PaymentLease>("w", 10).await.unwrap()[0].attempt_no,
+        6
+    );
     assert_eq!(db.one::<i32>("SELECT attempt_count FROM payment_outbox_pending").await, 1);
 }
 
@@ -233,7 +236,7 @@ async fn the_settle_delay_counts_from_the_last_send_and_not_from_the_last_questi
     let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
     try_once(&db, item, Outcome::Unknown, |c| c).await;
     set_back(&db, "100 seconds").await;
-    let asked = |c| Completion { asked_only: true, ..c };
+    let asked = |c| PaymentOutcome { asked_only: true, ..c };
     try_once(&db, item, Outcome::Unknown, asked).await;
     try_once(&db, item, Outcome::Retryable, busy()).await;
     let age = async || executor.send_history(item).await.unwrap().unwrap().last_send_age_seconds;
@@ -245,7 +248,7 @@ async fn the_settle_delay_counts_from_the_last_send_and_not_from_the_last_questi
     db.make_due(item).await;
     db.claim_one("lost").await;
     db.expire(item).await;
-    executor.repair::<Lease>("w", 10).await.unwrap();
+    executor.repair::<PaymentLease>("w", 10).await.unwrap();
     assert!(age().await < 60);
 }
 
@@ -257,7 +260,7 @@ async fn where_no_send_is_on_record_the_settle_delay_counts_from_the_first_quest
     // As after a restore: somebody says that it may have been sent, and the ledger does not know when.
     db.sql("UPDATE payment_outbox_pending SET must_inquire = true").await;
     set_back(&db, "3 days").await;
-    let asked = |c| Completion {
+    let asked = |c| PaymentOutcome {
         asked_only: true,
         spends_attempt: false,
         retry_delay_seconds: Some(0),

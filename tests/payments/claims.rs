@@ -1,7 +1,7 @@
 //! Leases: claim, renew, return, mark, repair, pause.
 
 use chrono::{DateTime, Duration, Utc};
-use symphony::db::{ClaimRequest, Lease};
+use symphony::db::{PaymentClaim, PaymentLease};
 use symphony::domain::{LeaseToken, Outcome, Switch};
 use uuid::Uuid;
 
@@ -73,7 +73,7 @@ async fn a_cached_count_above_the_ledgers_is_never_lowered() {
     assert_eq!(count().await, 15, "a retry");
     db.claim_one("w").await;
     db.expire(item).await;
-    db.database.worker().repair::<Lease>("w", 10).await.unwrap();
+    db.database.worker().repair::<PaymentLease>("w", 10).await.unwrap();
     assert_eq!(count().await, 15, "a repair");
     db.make_due(item).await;
     db.claim_one("w").await;
@@ -90,11 +90,11 @@ async fn lease_expiry_is_repaired_row_due_again_one_zombie_requeue_attempt_no_la
     db.complete("w1", first.lease(), Outcome::Retryable).await.unwrap();
     let lost = db.claim_one("w1").await;
     assert!(
-        db.database.worker().repair::<Lease>("w2", 10).await.unwrap().is_empty(),
+        db.database.worker().repair::<PaymentLease>("w2", 10).await.unwrap().is_empty(),
         "a live lease is not repaired"
     );
     db.expire(item).await;
-    let repaired = db.database.worker().repair::<Lease>("w2", 10).await.unwrap();
+    let repaired = db.database.worker().repair::<PaymentLease>("w2", 10).await.unwrap();
     assert_eq!(repaired.len(), 1);
     assert_eq!(
         (
@@ -121,7 +121,10 @@ async fn lease_expiry_is_repaired_row_due_again_one_zombie_requeue_attempt_no_la
         .one("SELECT lease_token IS NULL AND next_attempt_at BETWEEN clock_timestamp() AND clock_timestamp() + INTERVAL '1 second' FROM payment_outbox_pending")
         .await;
     assert!(soon, "due again in a second");
-    assert!(db.database.worker().repair::<Lease>("w2", 10).await.unwrap().is_empty(), "once");
+    assert!(
+        db.database.worker().repair::<PaymentLease>("w2", 10).await.unwrap().is_empty(),
+        "once"
+    );
     db.make_due(item).await;
     assert!(db.claim_one("w2").await.must_inquire, "the lost worker may have sent it");
     assert_eq!(
@@ -164,7 +167,7 @@ async fn the_third_zombie_in_a_row_parks_the_item() {
             if by_takeover && n == 3 {
                 assert!(db.claim("w4", 1).await.is_empty(), "parked instead of leased");
             } else {
-                let repaired = db.database.worker().repair::<Lease>("r", 10).await.unwrap();
+                let repaired = db.database.worker().repair::<PaymentLease>("r", 10).await.unwrap();
                 assert_eq!((repaired[0].attempt_no, repaired[0].parked), (n, n == 3));
             }
         }
@@ -186,7 +189,7 @@ async fn zombies_that_are_not_in_a_row_do_not_park() {
         let claimed = db.claim_one("w").await;
         if outcome == "zombie" {
             db.expire(item).await;
-            assert!(!db.database.worker().repair::<Lease>("r", 10).await.unwrap()[0].parked);
+            assert!(!db.database.worker().repair::<PaymentLease>("r", 10).await.unwrap()[0].parked);
         } else {
             db.complete("w", claimed.lease(), Outcome::Retryable).await.unwrap();
         }
@@ -203,12 +206,13 @@ async fn on_a_rail_that_marks_what_was_not_marked_is_requeued_and_what_was_is_pa
         .unwrap();
     let ids = db.enqueue_stream("p", "wire", 2).await;
     let claimed = db.claim("w", 2).await;
-    let marked = db.database.worker().mark_sending("w", &[claimed[1].lease()]).await.unwrap();
+    let marked =
+        db.database.worker().mark_payments_sending("w", &[claimed[1].lease()]).await.unwrap();
     assert_eq!(marked, [(ids[1], true)]);
     for id in &ids {
         db.expire(*id).await;
     }
-    let repaired = db.database.worker().repair::<Lease>("r", 10).await.unwrap();
+    let repaired = db.database.worker().repair::<PaymentLease>("r", 10).await.unwrap();
     assert_eq!(
         repaired.iter().map(|r| (r.outbox_id, r.parked)).collect::<Vec<_>>(),
         [(ids[0], false), (ids[1], true)]
@@ -216,7 +220,7 @@ async fn on_a_rail_that_marks_what_was_not_marked_is_requeued_and_what_was_is_pa
     db.make_due(ids[0]).await;
     assert!(!db.claim_one("w2").await.must_inquire, "provably unsent");
     assert_eq!(
-        db.database.worker().mark_sending("w", &[claimed[1].lease()]).await.unwrap(),
+        db.database.worker().mark_payments_sending("w", &[claimed[1].lease()]).await.unwrap(),
         [(ids[1], false)],
         "a lost lease is not marked"
     );
@@ -228,7 +232,7 @@ async fn renewal_extends_what_is_held_and_names_what_was_lost() {
     let ids = db.enqueue_stream("p", "ach", 2).await;
     let claimed = db.claim("w", 2).await;
     db.expire(ids[1]).await;
-    let leases: Vec<_> = claimed.iter().map(symphony::db::ClaimedItem::lease).collect();
+    let leases: Vec<_> = claimed.iter().map(symphony::db::ClaimedPayment::lease).collect();
     let worker = db.database.worker();
     let renewed = worker.renew("w", &leases, 600).await.unwrap();
     assert_eq!(renewed, [true, false], "an expired lease is not revived");
@@ -248,8 +252,8 @@ async fn what_was_never_sent_is_returned_without_a_trace_and_what_was_marked_is_
     let db = TestDb::new().await;
     let ids = db.enqueue_stream("p", "ach", 3).await;
     let claimed = db.claim("w", 3).await;
-    let leases: Vec<_> = claimed.iter().map(symphony::db::ClaimedItem::lease).collect();
-    db.database.worker().mark_sending("w", &leases[1..2]).await.unwrap();
+    let leases: Vec<_> = claimed.iter().map(symphony::db::ClaimedPayment::lease).collect();
+    db.database.worker().mark_payments_sending("w", &leases[1..2]).await.unwrap();
     db.expire(ids[2]).await;
     let returned = db.database.worker().return_unsent("w", &leases).await.unwrap();
     assert_eq!(returned, [true, false, false]);
@@ -281,7 +285,7 @@ async fn claims_take_rails_in_equal_shares_and_the_oldest_first() {
     });
     assert!(sorted, "answered in claim order");
     let rails = ["shallow".to_owned()];
-    let only = ClaimRequest {
+    let only = PaymentClaim {
         endpoints: None,
         worker_id: "w",
         batch_size: 10,
@@ -290,7 +294,7 @@ async fn claims_take_rails_in_equal_shares_and_the_oldest_first() {
         due_from: None,
     };
     assert!(
-        db.database.worker().claim(&only).await.unwrap().items.is_empty(),
+        db.database.worker().claim_payments(&only).await.unwrap().items.is_empty(),
         "only the rails asked for"
     );
 }
@@ -300,7 +304,7 @@ async fn a_watermark_skips_what_lies_below_it_and_a_full_look_finds_it() {
     let db = TestDb::new().await;
     let ids = db.enqueue_stream("p", "ach", 1).await;
     let claimed = db.claim("w", 1).await;
-    let below = ClaimRequest {
+    let below = PaymentClaim {
         endpoints: None,
         worker_id: "w",
         batch_size: 10,
@@ -309,7 +313,7 @@ async fn a_watermark_skips_what_lies_below_it_and_a_full_look_finds_it() {
         due_from: Some(claimed[0].next_attempt_at + Duration::milliseconds(1)),
     };
     db.expire(ids[0]).await;
-    assert!(db.database.worker().claim(&below).await.unwrap().items.is_empty());
+    assert!(db.database.worker().claim_payments(&below).await.unwrap().items.is_empty());
     assert_eq!(db.claim("w", 10).await.len(), 1);
 }
 
@@ -332,7 +336,7 @@ async fn a_paused_lane_rail_or_participant_is_not_claimed_and_resumes_where_it_w
         let claimed = db.claim("w", 10).await;
         assert_eq!(claimed.len(), left, "{switch:?}");
         db.enqueue(&payment(&format!("while-{left}-{switch:?}"), "p", "ach")).await;
-        let leases: Vec<_> = claimed.iter().map(symphony::db::ClaimedItem::lease).collect();
+        let leases: Vec<_> = claimed.iter().map(symphony::db::ClaimedPayment::lease).collect();
         if !leases.is_empty() {
             db.database.worker().return_unsent("w", &leases).await.unwrap();
         }
@@ -360,7 +364,7 @@ async fn workers_must_not_use_a_frozen_snapshot() {
 async fn routine_events_are_recorded_when_asked_for_and_only_then() {
     let db = TestDb::new().await;
     for (asked, expected) in [(false, 0), (true, 2)] {
-        db.database.operator().configure_lane(&act(), Some(asked), None).await.unwrap();
+        db.database.operator().configure_payments(&act(), Some(asked), None).await.unwrap();
         db.enqueue(&payment(&format!("i{asked}"), "p", "ach")).await;
         let claimed = db.claim_one("w").await;
         db.complete("w", claimed.lease(), Outcome::Dispatched).await.unwrap();

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use sqlx::ConnectOptions as _;
-use symphony::db::Completion;
+use symphony::db::PaymentOutcome;
 use symphony::domain::{OutboxId, Outcome};
 
 use crate::support::shell::{dana, symphony};
@@ -100,7 +100,7 @@ async fn a_parked_item_is_resolved_by_what_a_person_found_out() {
         assert_eq!(db.state(item).await, state);
         items.push(item);
     }
-    let life = db.database.auditor().life(items[0]).await.unwrap().unwrap();
+    let life = db.database.auditor().payment_life(items[0]).await.unwrap().unwrap();
     assert_eq!(life.attempts.last().unwrap().rail_reference.as_deref(), Some("BANK-7"));
 
     for (arguments, expected) in [
@@ -204,7 +204,7 @@ async fn the_list_names_what_waits_for_a_person_and_what_to_type_next() {
     let failed = ended(&db, "failed", "acme", Outcome::Failed).await;
     let unknown = ended(&db, "unknown", "acme", Outcome::Unknown).await;
     let parked = db.enqueue(&payment("parked", "acme", "wire")).await.outbox_id;
-    db.database.operator().park(parked, &act()).await.unwrap();
+    db.database.operator().park_payment(parked, &act()).await.unwrap();
     let dispatched = ended(&db, "fine", "acme", Outcome::Dispatched).await;
     db.enqueue(&payment("due", "acme", "ach")).await;
 
@@ -280,8 +280,8 @@ async fn where_a_rail_said_yes_late_the_list_says_to_look_and_two_people_are_nee
     db.expire(item).await;
     let claimed = db.claim_one("w").await;
     db.complete("w", claimed.lease(), Outcome::Failed).await.unwrap();
-    let late = Completion::new(lost_lease, Outcome::Dispatched);
-    db.database.worker().record_late_outcome("lost", &late).await.unwrap();
+    let late = PaymentOutcome::new(lost_lease, Outcome::Dispatched);
+    db.database.worker().record_late_payment("lost", &late).await.unwrap();
 
     let list = dana(&db, "dlq list --json").await.json();
     assert_eq!(list[0]["next_command"], format!("symphony show {item}"));

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use symphony::db::{ClaimRequest, Completion, Database, DbError, RoleSource};
+use symphony::db::{Database, DbError, PaymentClaim, PaymentOutcome, RoleSource};
 use symphony::domain::Outcome;
 
 use crate::support::proxy::{self, Cut};
@@ -44,7 +44,7 @@ async fn cut_completions_are_neither_lost_nor_doubled() {
     for (n, cut) in [Cut::AfterCommit, Cut::BeforeCommit].into_iter().cycle().take(20).enumerate() {
         let worker = format!("w{n}");
         let (database, _proxy) = through_proxy(&db, cut, 1).await;
-        let request = ClaimRequest {
+        let request = PaymentClaim {
             endpoints: None,
             worker_id: &worker,
             batch_size: 2,
@@ -53,14 +53,16 @@ async fn cut_completions_are_neither_lost_nor_doubled() {
             due_from: None,
         };
         // Claimed without the proxy, so that the one cut falls on the completion.
-        let items = db.database.worker().claim(&request).await.unwrap().items;
-        let completions: Vec<_> =
-            items.iter().map(|item| Completion::new(item.lease(), Outcome::Dispatched)).collect();
-        match database.worker().complete_batch(&worker, &completions).await {
+        let items = db.database.worker().claim_payments(&request).await.unwrap().items;
+        let completions: Vec<_> = items
+            .iter()
+            .map(|item| PaymentOutcome::new(item.lease(), Outcome::Dispatched))
+            .collect();
+        match database.worker().complete_payments(&worker, &completions).await {
             Ok(_) => assert_eq!(cut, Cut::AfterCommit),
             Err(DbError::NotCommitted) => {
                 assert_eq!(cut, Cut::BeforeCommit);
-                db.database.worker().complete_batch(&worker, &completions).await.unwrap();
+                db.database.worker().complete_payments(&worker, &completions).await.unwrap();
             }
             Err(other) => panic!("{other:?}"),
         }

@@ -1,6 +1,6 @@
 //! Outcomes: what a worker may say, when it is believed, and what is kept of the rest.
 
-use symphony::db::{Completion, CompletionResult, DbError, Lease};
+use symphony::db::{DbError, PaymentLease, PaymentOutcome, PaymentRecorded};
 use symphony::domain::{AttemptState, LeaseToken, Outcome};
 use uuid::Uuid;
 
@@ -13,7 +13,7 @@ async fn without_a_delay_of_its_own_a_retry_waits_for_the_backoff() {
     let claimed = db.claim_one("w").await;
     db.database
         .worker()
-        .complete("w", &Completion::new(claimed.lease(), Outcome::Retryable))
+        .complete_payment("w", &PaymentOutcome::new(claimed.lease(), Outcome::Retryable))
         .await
         .unwrap();
     let seconds: i64 = db
@@ -49,7 +49,7 @@ async fn another_workers_name_or_another_token_cannot_complete() {
     let db = TestDb::new().await;
     db.enqueue(&payment("i", "p", "ach")).await;
     let claimed = db.claim_one("w").await;
-    let forged = Lease { lease_token: LeaseToken(Uuid::new_v4()), ..claimed.lease() };
+    let forged = PaymentLease { lease_token: LeaseToken(Uuid::new_v4()), ..claimed.lease() };
     assert_eq!(code(db.complete("w", forged, Outcome::Dispatched).await), "P7002");
     assert_eq!(code(db.complete("thief", claimed.lease(), Outcome::Dispatched).await), "P7002");
     db.complete("w", claimed.lease(), Outcome::Dispatched).await.unwrap();
@@ -69,11 +69,11 @@ async fn the_21st_retryable_is_failed() {
     }
     let claimed = db.claim_one("w").await;
     assert_eq!(claimed.attempt_count, 20);
-    let last = Completion {
+    let last = PaymentOutcome {
         error_code: Some("HTTP_503".into()),
-        ..Completion::new(claimed.lease(), Outcome::Retryable)
+        ..PaymentOutcome::new(claimed.lease(), Outcome::Retryable)
     };
-    let settled = db.database.worker().complete("w", &last).await.unwrap();
+    let settled = db.database.worker().complete_payment("w", &last).await.unwrap();
     assert_eq!((settled.attempt_no, settled.state), (21, AttemptState::Failed));
     let (error_code, message): (String, String) = sqlx::query_as(
         "SELECT error_code, error_message FROM payment_outbox_attempts WHERE attempt_no = 21",
@@ -146,18 +146,18 @@ async fn in_a_batch_one_lost_lease_or_bad_state_never_fails_the_others() {
     db.expire(ids[1]).await;
     db.complete("w", claimed[2].lease(), Outcome::Dispatched).await.unwrap();
     let completions: Vec<_> =
-        claimed.iter().map(|item| Completion::new(item.lease(), Outcome::Dispatched)).collect();
+        claimed.iter().map(|item| PaymentOutcome::new(item.lease(), Outcome::Dispatched)).collect();
     let results: Vec<_> = db
         .database
         .worker()
-        .complete_batch("w", &completions)
+        .complete_payments("w", &completions)
         .await
         .unwrap()
         .into_iter()
         .map(|a| (a.outbox_id, a.result))
         .collect();
     let ok = |no| {
-        CompletionResult::Recorded(symphony::db::SettledAttempt {
+        PaymentRecorded::Recorded(symphony::db::SettledPayment {
             attempt_no: no,
             state: AttemptState::Dispatched,
             parked: false,
@@ -167,8 +167,8 @@ async fn in_a_batch_one_lost_lease_or_bad_state_never_fails_the_others() {
         results,
         [
             (ids[0], ok(1)),
-            (ids[1], CompletionResult::LeaseLost),
-            (ids[2], CompletionResult::TerminalExists),
+            (ids[1], PaymentRecorded::LeaseLost),
+            (ids[2], PaymentRecorded::TerminalExists),
             (ids[3], ok(1)),
             (ids[4], ok(1)),
         ]
@@ -193,9 +193,9 @@ async fn a_second_terminal_row_is_impossible_and_the_attempt_is_recorded() {
     // Given in another order than their ids: answered in the order given.
     let completions: Vec<_> = [1, 2, 0]
         .iter()
-        .map(|n: &usize| Completion::new(claimed[*n].lease(), Outcome::Dispatched))
+        .map(|n: &usize| PaymentOutcome::new(claimed[*n].lease(), Outcome::Dispatched))
         .collect();
-    let answers = db.database.worker().complete_batch("w", &completions).await.unwrap();
+    let answers = db.database.worker().complete_payments("w", &completions).await.unwrap();
     let order: Vec<_> = answers.iter().map(|answer| answer.outbox_id).collect();
     assert_eq!(order, [ids[1], ids[2], ids[0]]);
     let results: Vec<_> = answers.into_iter().map(|answer| answer.result).collect();
@@ -203,9 +203,9 @@ async fn a_second_terminal_row_is_impossible_and_the_attempt_is_recorded() {
         matches!(
             results[..],
             [
-                CompletionResult::TerminalBlocked,
-                CompletionResult::Recorded(_),
-                CompletionResult::Recorded(_)
+                PaymentRecorded::TerminalBlocked,
+                PaymentRecorded::Recorded(_),
+                PaymentRecorded::Recorded(_)
             ]
         ),
         "{results:?}"
@@ -278,22 +278,26 @@ async fn an_unknown_outcome_is_parked_with_its_evidence() {
     let db = TestDb::new().await;
     let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
     let claimed = db.claim_one("w").await;
-    let evidence = Completion {
+    let evidence = PaymentOutcome {
         rail_code: Some("504".into()),
         error_code: Some("TIMEOUT".into()),
-        ..Completion::new(claimed.lease(), Outcome::Unknown)
+        ..PaymentOutcome::new(claimed.lease(), Outcome::Unknown)
     };
-    let settled = db.database.worker().park_unknown("w", &evidence).await.unwrap();
+    let settled = db.database.worker().park_unknown_payment("w", &evidence).await.unwrap();
     assert_eq!(
         (settled.attempt_no, settled.state, settled.parked),
         (1, AttemptState::Retryable, true)
     );
-    let life = db.database.auditor().life(item).await.unwrap().unwrap();
+    let life = db.database.auditor().payment_life(item).await.unwrap().unwrap();
     assert_eq!(life.state, "PARKED");
     assert!(life.attempts[0].outcome_unknown && life.live.unwrap().must_inquire);
     assert_eq!(life.events[0].event_type, "PARKED");
     assert!(life.events[0].details.0.get().contains("TIMEOUT"));
-    assert_eq!(code(db.database.worker().park_unknown("w", &evidence).await), "P7002", "once");
+    assert_eq!(
+        code(db.database.worker().park_unknown_payment("w", &evidence).await),
+        "P7002",
+        "once"
+    );
 }
 
 #[tokio::test]
@@ -301,21 +305,21 @@ async fn a_late_outcome_is_kept_as_evidence_and_a_contradiction_is_named() {
     let db = TestDb::new().await;
     let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
     let a = db.claim_one("a").await;
-    let late = Completion {
+    let late = PaymentOutcome {
         rail_reference: Some("R1".into()),
-        ..Completion::new(a.lease(), Outcome::Dispatched)
+        ..PaymentOutcome::new(a.lease(), Outcome::Dispatched)
     };
     db.expire(item).await;
     let b = db.claim_one("b").await;
     db.complete("b", b.lease(), Outcome::Failed).await.unwrap();
     assert!(
-        db.database.worker().record_late_outcome("a", &late).await.unwrap().conflict,
+        db.database.worker().record_late_payment("a", &late).await.unwrap().conflict,
         "FAILED, but the rail said yes"
     );
     assert_eq!(db.ledger(item).await, ["1 ZOMBIE_REQUEUE", "2 FAILED"], "evidence is no outcome");
     // Whoever has not heard the answer repeats itself, here three times at once: it is one piece of evidence.
     let worker = db.database.worker();
-    let again = || worker.record_late_outcome("a", &late);
+    let again = || worker.record_late_payment("a", &late);
     let (one, two, three) = tokio::join!(again(), again(), again());
     assert!([one, two, three].into_iter().all(|kept| kept.unwrap().conflict));
     assert_eq!(db.count("payment_outbox_events WHERE event_type = 'LATE_OUTCOME'").await, 1);
@@ -327,12 +331,12 @@ async fn a_refusal_after_a_late_yes_is_left_to_a_person_and_never_failed() {
     let items = db.enqueue_stream("p", "ach", 2).await;
     let a = db.claim("a", 2).await;
     db.expire(items[0]).await;
-    let late = Completion::new(a[0].lease(), Outcome::Dispatched);
+    let late = PaymentOutcome::new(a[0].lease(), Outcome::Dispatched);
     let b = db.claim("b", 1).await.remove(0);
-    assert!(!db.database.worker().record_late_outcome("a", &late).await.unwrap().conflict);
-    let refused = [Completion::new(b.lease(), Outcome::Failed)];
-    let answers = db.database.worker().complete_batch("b", &refused).await.unwrap();
-    let CompletionResult::Recorded(settled) = answers[0].result else { panic!("{answers:?}") };
+    assert!(!db.database.worker().record_late_payment("a", &late).await.unwrap().conflict);
+    let refused = [PaymentOutcome::new(b.lease(), Outcome::Failed)];
+    let answers = db.database.worker().complete_payments("b", &refused).await.unwrap();
+    let PaymentRecorded::Recorded(settled) = answers[0].result else { panic!("{answers:?}") };
     assert_eq!((settled.state, settled.parked), (AttemptState::Retryable, true));
     assert_eq!(db.ledger(items[0]).await, ["1 ZOMBIE_REQUEUE", "2 RETRYABLE"]);
     assert_eq!(db.state(items[0]).await, "PARKED");
@@ -350,9 +354,9 @@ async fn evidence_under_a_token_never_issued_is_kept_only_if_the_worker_says_tha
     let call = format!("SELECT record_late_outcome('{item}', '{token}', 'w', 'DISPATCHED')");
     assert_eq!(verdict(&db, "symphony_executor", &call).await, "P7002");
     // As after a failover that lost the claim: the rail said yes, the database has never heard of it.
-    let lease = Lease { outbox_id: item, lease_token: LeaseToken(token) };
-    let late = Completion::new(lease, Outcome::Dispatched);
-    assert!(!db.database.worker().record_late_outcome("w", &late).await.unwrap().conflict);
+    let lease = PaymentLease { outbox_id: item, lease_token: LeaseToken(token) };
+    let late = PaymentOutcome::new(lease, Outcome::Dispatched);
+    assert!(!db.database.worker().record_late_payment("w", &late).await.unwrap().conflict);
     assert_eq!(db.count("payment_outbox_events WHERE event_type = 'LATE_OUTCOME' AND (details->>'claim_lost')::boolean").await, 1);
     assert!(db.claim_one("other").await.must_inquire, "the rail is asked before anything is sent");
 }
@@ -364,15 +368,15 @@ async fn two_different_references_for_one_payment_are_a_contradiction() {
     let a = db.claim_one("a").await;
     db.expire(item).await;
     let b = db.claim_one("b").await;
-    let with = |lease, reference: &str| Completion {
+    let with = |lease, reference: &str| PaymentOutcome {
         rail_reference: Some(reference.into()),
-        ..Completion::new(lease, Outcome::Dispatched)
+        ..PaymentOutcome::new(lease, Outcome::Dispatched)
     };
-    db.database.worker().complete("b", &with(b.lease(), "R1")).await.unwrap();
+    db.database.worker().complete_payment("b", &with(b.lease(), "R1")).await.unwrap();
     assert!(
         !db.database
             .worker()
-            .record_late_outcome("a", &with(a.lease(), "R1"))
+            .record_late_payment("a", &with(a.lease(), "R1"))
             .await
             .unwrap()
             .conflict
@@ -380,7 +384,7 @@ async fn two_different_references_for_one_payment_are_a_contradiction() {
     assert!(
         db.database
             .worker()
-            .record_late_outcome("a", &with(a.lease(), "R2"))
+            .record_late_payment("a", &with(a.lease(), "R2"))
             .await
             .unwrap()
             .conflict,

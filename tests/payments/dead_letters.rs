@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use sqlx::ConnectOptions as _;
-use symphony::db::{Completion, Lease};
+use symphony::db::{PaymentLease, PaymentOutcome};
 use symphony::domain::{OutboxId, Outcome};
 use uuid::Uuid;
 
@@ -416,12 +416,12 @@ async fn show_tells_late_outcomes_resolutions_and_executions() {
     let item = db.enqueue(&payment("inv-1", "acme", "ach")).await.outbox_id;
     let claimed = db.claim_one("w").await;
     db.expire(item).await;
-    db.database.worker().repair::<Lease>("r", 10).await.unwrap();
-    let late = Completion {
+    db.database.worker().repair::<PaymentLease>("r", 10).await.unwrap();
+    let late = PaymentOutcome {
         rail_reference: Some("R-late".to_owned()),
-        ..Completion::new(claimed.lease(), Outcome::Dispatched)
+        ..PaymentOutcome::new(claimed.lease(), Outcome::Dispatched)
     };
-    db.database.worker().record_late_outcome("w", &late).await.unwrap();
+    db.database.worker().record_late_payment("w", &late).await.unwrap();
     assert!(dana(&db, "park inv-1 --reason look --yes").await.ok);
     assert!(
         dana(&db, "resolve inv-1 --as dispatched --reference R-late --reason seen --yes").await.ok
@@ -472,7 +472,7 @@ async fn an_inquiry_by_sql_is_refused_where_there_is_nothing_to_ask() {
         let claimed = db.claim_one("w").await;
         db.database
             .worker()
-            .complete("w", &Completion::new(claimed.lease(), Outcome::Failed))
+            .complete_payment("w", &PaymentOutcome::new(claimed.lease(), Outcome::Failed))
             .await
             .unwrap();
         fresh

@@ -34,7 +34,7 @@ async fn a_known_request_is_answered_with_its_item_whatever_became_of_it() {
     let item = db.claim_one("w").await;
     db.complete("w", item.lease(), Outcome::Failed).await.unwrap();
     states.push(db.enqueue(&request).await);
-    db.database.operator().redrive(first.outbox_id, &act()).await.unwrap();
+    db.database.operator().redrive_payment(first.outbox_id, &act()).await.unwrap();
     states.push(db.enqueue(&request).await);
     let words: Vec<_> = states.iter().map(|known| known.state.as_str()).collect();
     assert_eq!(words, ["PENDING", "IN_FLIGHT", "LEASE_EXPIRED", "FAILED", "REDRIVEN"]);

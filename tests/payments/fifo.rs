@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use symphony::db::Lease;
+use symphony::db::PaymentLease;
 use symphony::domain::{OutboxId, Outcome};
 use tokio::task::JoinSet;
 
@@ -77,14 +77,14 @@ async fn a_failed_head_blocks_its_lane_until_it_is_redriven_in_its_place() {
     assert!(claim_all(&db).await.is_empty());
     let more = db.enqueue_stream("q2", "fifo", 1).await;
     assert_eq!(claim_all(&db).await, more, "only its own participant is blocked");
-    let redriven = db.database.operator().redrive(p[0], &act()).await.unwrap();
+    let redriven = db.database.operator().redrive_payment(p[0], &act()).await.unwrap();
     let new = redriven.redriven_as.unwrap();
     assert_eq!(redriven.sequence_id, Some(4), "a new number");
     for expected in [new, p[1], p[2]] {
         assert_eq!(end_head(&db, Outcome::Dispatched).await, expected);
     }
     assert_eq!(db.state(q[0]).await, "DISPATCHED");
-    assert_eq!(code(db.database.operator().redrive(p[0], &act()).await), "P7006", "once");
+    assert_eq!(code(db.database.operator().redrive_payment(p[0], &act()).await), "P7006", "once");
     db.assert_ledger_holds().await;
 }
 
@@ -94,10 +94,12 @@ async fn a_failed_redrive_blocks_the_same_place_again() {
     db.make_fifo("fifo", "block").await;
     let p = db.enqueue_stream("p", "fifo", 2).await;
     end_head(&db, Outcome::Failed).await;
-    let first = db.database.operator().redrive(p[0], &act()).await.unwrap().redriven_as.unwrap();
+    let first =
+        db.database.operator().redrive_payment(p[0], &act()).await.unwrap().redriven_as.unwrap();
     assert_eq!(end_head(&db, Outcome::Failed).await, first);
     assert!(claim_all(&db).await.is_empty());
-    let second = db.database.operator().redrive(first, &act()).await.unwrap().redriven_as.unwrap();
+    let second =
+        db.database.operator().redrive_payment(first, &act()).await.unwrap().redriven_as.unwrap();
     for expected in [second, p[1]] {
         assert_eq!(end_head(&db, Outcome::Dispatched).await, expected);
     }
@@ -112,16 +114,19 @@ async fn skipping_a_failed_head_lets_the_lane_go_on_and_is_recorded() {
     assert!(claim_all(&db).await.is_empty());
     let mut dry = act();
     dry.dry_run = true;
-    assert_eq!(db.database.operator().skip_head("p", "fifo", &dry).await.unwrap().outbox_id, p[0]);
+    assert_eq!(
+        db.database.operator().skip_payment_head("p", "fifo", &dry).await.unwrap().outbox_id,
+        p[0]
+    );
     assert!(claim_all(&db).await.is_empty(), "a dry run changes nothing");
     assert_eq!(
-        db.database.operator().skip_head("p", "fifo", &act()).await.unwrap().outbox_id,
+        db.database.operator().skip_payment_head("p", "fifo", &act()).await.unwrap().outbox_id,
         p[0]
     );
     assert_eq!(end_head(&db, Outcome::Dispatched).await, p[1]);
     assert_eq!(db.count(&format!("payment_outbox_events WHERE event_type = 'SKIPPED' AND outbox_id = '{}' AND actor = 'dana'", p[0])).await, 1);
     assert_eq!(
-        code(db.database.operator().skip_head("p", "fifo", &act()).await),
+        code(db.database.operator().skip_payment_head("p", "fifo", &act()).await),
         "P7006",
         "nothing left to skip"
     );
@@ -134,22 +139,25 @@ async fn a_skipped_parked_head_is_not_failed_and_leaves_the_lane_for_good() {
     let p = db.enqueue_stream("p", "fifo", 3).await;
     let head = db.claim_one("w").await;
     assert_eq!(
-        code(db.database.operator().skip_head("p", "fifo", &act()).await),
+        code(db.database.operator().skip_payment_head("p", "fifo", &act()).await),
         "P7006",
         "in flight"
     );
     db.database
         .worker()
-        .park_unknown("w", &symphony::db::Completion::new(head.lease(), Outcome::Unknown))
+        .park_unknown_payment(
+            "w",
+            &symphony::db::PaymentOutcome::new(head.lease(), Outcome::Unknown),
+        )
         .await
         .unwrap();
     assert!(claim_all(&db).await.is_empty(), "a parked head holds its lane");
-    db.database.operator().skip_head("p", "fifo", &act()).await.unwrap();
+    db.database.operator().skip_payment_head("p", "fifo", &act()).await.unwrap();
     assert_eq!(db.state(p[0]).await, "PARKED", "nobody has said that its money did not move");
     let second = db.claim_one("w").await;
     assert_eq!(second.outbox_id, p[1]);
     let despite = symphony::domain::Act { despite_unknown: true, ..act() };
-    db.database.operator().release(p[0], &despite).await.unwrap();
+    db.database.operator().release_payment(p[0], &despite).await.unwrap();
     let released = db.claim_one("w").await;
     assert_eq!(released.outbox_id, p[0], "it runs outside the order now");
     assert!(released.must_inquire);
@@ -173,7 +181,7 @@ async fn on_a_rail_that_continues_a_failed_head_is_passed_and_its_redrive_waits_
     let second = db.claim_one("w").await;
     assert_eq!(second.outbox_id, p[1], "the lane goes on");
     let first_again =
-        db.database.operator().redrive(p[0], &act()).await.unwrap().redriven_as.unwrap();
+        db.database.operator().redrive_payment(p[0], &act()).await.unwrap().redriven_as.unwrap();
     assert!(claim_all(&db).await.is_empty(), "never two of a lane in flight");
     db.complete("w", second.lease(), Outcome::Retryable).await.unwrap();
     for expected in [first_again, p[1], p[2], p[3]] {
@@ -191,13 +199,13 @@ async fn two_redrives_while_one_is_in_flight_run_one_after_another() {
     assert_eq!(end_head(&db, Outcome::Failed).await, p[1]);
     let third = db.claim_one("w").await;
     let second_again =
-        db.database.operator().redrive(p[1], &act()).await.unwrap().redriven_as.unwrap();
+        db.database.operator().redrive_payment(p[1], &act()).await.unwrap().redriven_as.unwrap();
     let first_again =
-        db.database.operator().redrive(p[0], &act()).await.unwrap().redriven_as.unwrap();
+        db.database.operator().redrive_payment(p[0], &act()).await.unwrap().redriven_as.unwrap();
     assert!(claim_all(&db).await.is_empty());
     // The worker is lost: the lane must go on all the same.
     db.expire(third.outbox_id).await;
-    db.database.worker().repair::<Lease>("r", 10).await.unwrap();
+    db.database.worker().repair::<PaymentLease>("r", 10).await.unwrap();
     db.make_due(p[2]).await;
     for expected in [first_again, second_again, p[2], p[3]] {
         assert_eq!(end_head(&db, Outcome::Dispatched).await, expected);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use symphony::db::{ClaimedItem, Completion};
+use symphony::db::{ClaimedPayment, PaymentOutcome};
 use symphony::domain::{Act, OutboxId, Outcome, Resolution, Switch};
 use tokio::task::JoinSet;
 
@@ -36,7 +36,7 @@ fn despite() -> Act {
 }
 
 async fn redrive(db: &TestDb, item: OutboxId) -> OutboxId {
-    db.database.operator().redrive(item, &act()).await.unwrap().redriven_as.unwrap()
+    db.database.operator().redrive_payment(item, &act()).await.unwrap().redriven_as.unwrap()
 }
 
 /// An item failed by a person while it waits behind its head holds back those after it, and nobody before it.
@@ -46,8 +46,8 @@ async fn a_waiting_item_that_a_person_fails_blocks_only_what_stands_behind_it() 
     let operator = db.database.operator();
     let p = db.enqueue_stream("p", "fifo", 4).await;
     let head = db.claim_one("w").await;
-    operator.park(p[2], &act()).await.unwrap();
-    operator.resolve(p[2], &Resolution::Failed, &act()).await.unwrap();
+    operator.park_payment(p[2], &act()).await.unwrap();
+    operator.resolve_payment(p[2], &Resolution::Failed, &act()).await.unwrap();
     db.complete("w", head.lease(), Outcome::Failed).await.unwrap();
     let first = redrive(&db, p[0]).await;
     assert_eq!(end_head(&db, Outcome::Dispatched).await, first);
@@ -98,11 +98,11 @@ async fn parking_and_releasing_a_waiting_redrive_does_not_put_two_of_a_lane_in_f
         let again = redrive(&db, p[0]).await;
         assert!(db.claim("w", 10).await.is_empty());
         let operator = db.database.operator();
-        operator.park(again, &act()).await.unwrap();
+        operator.park_payment(again, &act()).await.unwrap();
         if resolved {
-            operator.resolve(again, &Resolution::Retry, &act()).await.unwrap();
+            operator.resolve_payment(again, &Resolution::Retry, &act()).await.unwrap();
         } else {
-            operator.release(again, &act()).await.unwrap();
+            operator.release_payment(again, &act()).await.unwrap();
         }
         assert!(db.claim("w", 10).await.is_empty(), "one is in flight");
         db.complete("w", in_flight.lease(), Outcome::Retryable).await.unwrap();
@@ -118,7 +118,7 @@ async fn an_item_parked_by_a_takeover_stays_parked_though_its_participant_is_pau
     operator.configure_rail("wire", &act(), None, None, Some(true), None).await.unwrap();
     let item = db.enqueue(&payment("i", "p", "wire")).await.outbox_id;
     let lost = db.claim_one("w").await;
-    db.database.worker().mark_sending("w", &[lost.lease()]).await.unwrap();
+    db.database.worker().mark_payments_sending("w", &[lost.lease()]).await.unwrap();
     db.expire(item).await;
     let switch = Switch::Participant("p".into());
     operator.pause(&switch, &act()).await.unwrap();
@@ -207,7 +207,7 @@ async fn under_racing_acts_no_lane_has_two_in_flight_and_none_stands_still() {
             let mut turn = worker;
             while db.count("payment_outbox_pending WHERE hold IS DISTINCT FROM 'PARKED'").await > 0 {
                 for item in db.claim(&name, 2).await {
-                    let ClaimedItem { participant_id, outbox_id, .. } = &item;
+                    let ClaimedPayment { participant_id, outbox_id, .. } = &item;
                     // A skipped item that was released runs outside its lane, and may.
                     let others = db
                         .count(&format!(
@@ -225,8 +225,8 @@ async fn under_racing_acts_no_lane_has_two_in_flight_and_none_stands_still() {
                         _ => Outcome::Dispatched,
                     };
                     if outcome == Outcome::Unknown {
-                        let evidence = Completion::new(item.lease(), outcome);
-                        db.database.worker().park_unknown(&name, &evidence).await.unwrap();
+                        let evidence = PaymentOutcome::new(item.lease(), outcome);
+                        db.database.worker().park_unknown_payment(&name, &evidence).await.unwrap();
                     } else {
                         db.complete(&name, item.lease(), outcome).await.unwrap();
                     }
@@ -250,10 +250,10 @@ async fn under_racing_acts_no_lane_has_two_in_flight_and_none_stands_still() {
                     .await;
                 // Refusals are part of it: others act too. Anything but a refusal is a bug.
                 let result = match (turn % 4, blocked, parked) {
-                    (0 | 1, Some(item), _) => acts.redrive(OutboxId(item), &despite()).await.map(drop),
-                    (2, _, Some(item)) => acts.release(OutboxId(item), &despite()).await.map(drop),
-                    (3, _, Some(item)) => acts.resolve(OutboxId(item), &Resolution::Failed, &despite()).await.map(drop),
-                    _ => acts.skip_head(&lane, "fifo", &despite()).await.map(drop),
+                    (0 | 1, Some(item), _) => acts.redrive_payment(OutboxId(item), &despite()).await.map(drop),
+                    (2, _, Some(item)) => acts.release_payment(OutboxId(item), &despite()).await.map(drop),
+                    (3, _, Some(item)) => acts.resolve_payment(OutboxId(item), &Resolution::Failed, &despite()).await.map(drop),
+                    _ => acts.skip_payment_head(&lane, "fifo", &despite()).await.map(drop),
                 };
                 if let Err(error) = result {
                     assert_eq!(error.code(), "P7006", "{error}");

@@ -1,7 +1,7 @@
 //! A contradiction is an incident: seen everywhere until a person closes it, and nobody sends again unknowingly.
 
 use serde_json::Value;
-use symphony::db::{Completion, EventState, Lease};
+use symphony::db::{EventState, PaymentLease, PaymentOutcome};
 use symphony::domain::{Act, OutboxId, Outcome, Resolution};
 
 use crate::support::shell::dana;
@@ -9,15 +9,15 @@ use crate::support::{TestDb, act, code, payment, verdict};
 
 const OPERATOR: &str = "symphony_operator";
 
-fn yes(lease: Lease, reference: &str) -> Completion {
-    Completion {
+fn yes(lease: PaymentLease, reference: &str) -> PaymentOutcome {
+    PaymentOutcome {
         rail_reference: Some(reference.to_owned()),
-        ..Completion::new(lease, Outcome::Dispatched)
+        ..PaymentOutcome::new(lease, Outcome::Dispatched)
     }
 }
 
 /// An item whose first worker was lost, with the lease of that one and of the second.
-async fn taken_over(db: &TestDb, instruction: &str) -> (OutboxId, Lease, Lease) {
+async fn taken_over(db: &TestDb, instruction: &str) -> (OutboxId, PaymentLease, PaymentLease) {
     let item = db.enqueue(&payment(instruction, "p", "ach")).await.outbox_id;
     let lost = db.claim_one("lost").await.lease();
     db.expire(item).await;
@@ -28,8 +28,8 @@ async fn taken_over(db: &TestDb, instruction: &str) -> (OutboxId, Lease, Lease) 
 async fn unanswered(db: &TestDb, instruction: &str) -> OutboxId {
     let item = db.enqueue(&payment(instruction, "p", "ach")).await.outbox_id;
     let lease = db.claim_one("w").await.lease();
-    let evidence = Completion::new(lease, Outcome::Unknown);
-    db.database.worker().park_unknown("w", &evidence).await.unwrap();
+    let evidence = PaymentOutcome::new(lease, Outcome::Unknown);
+    db.database.worker().park_unknown_payment("w", &evidence).await.unwrap();
     item
 }
 
@@ -43,7 +43,7 @@ async fn a_late_yes_against_failed_is_seen_everywhere_until_a_person_closes_it()
     let (item, lost, lease) = taken_over(&db, "inv-1").await;
     db.complete("w", lease, Outcome::Failed).await.unwrap();
     assert_eq!(db.count("outbox_incidents").await, 0);
-    db.database.worker().record_late_outcome("lost", &yes(lost, "R1")).await.unwrap();
+    db.database.worker().record_late_payment("lost", &yes(lost, "R1")).await.unwrap();
 
     let number: i64 = db.one("SELECT incident_no FROM outbox_incidents").await;
     let incidents = dana(&db, "incident list --json").await.json();
@@ -85,7 +85,7 @@ async fn a_late_yes_against_failed_is_seen_everywhere_until_a_person_closes_it()
         db.one::<String>("SELECT actor || ': ' || reason || ' ' || (details->>'incident_no') FROM payment_outbox_events WHERE event_type = 'INCIDENT_CLOSED'").await,
         format!("dana: the bank took R1 back {number}")
     );
-    db.database.worker().record_late_outcome("lost", &yes(lost, "R1")).await.unwrap();
+    db.database.worker().record_late_payment("lost", &yes(lost, "R1")).await.unwrap();
     assert_eq!(db.count("outbox_incidents").await, 1, "what comes after the closing is open again");
 }
 
@@ -94,16 +94,16 @@ async fn a_second_reference_is_an_incident_whichever_came_first() {
     let db = TestDb::new().await;
     let executor = db.database.worker();
     let (_, lost, lease) = taken_over(&db, "after").await;
-    executor.complete("w", &yes(lease, "R1")).await.unwrap();
-    executor.record_late_outcome("lost", &yes(lost, "R1")).await.unwrap();
+    executor.complete_payment("w", &yes(lease, "R1")).await.unwrap();
+    executor.record_late_payment("lost", &yes(lost, "R1")).await.unwrap();
     assert_eq!(db.count("outbox_incidents").await, 0, "the same reference is no contradiction");
-    executor.record_late_outcome("lost", &yes(lost, "R2")).await.unwrap();
+    executor.record_late_payment("lost", &yes(lost, "R2")).await.unwrap();
     assert_eq!(db.count("outbox_incidents").await, 1);
 
     let (_, lost, lease) = taken_over(&db, "before").await;
-    executor.record_late_outcome("lost", &yes(lost, "R3")).await.unwrap();
+    executor.record_late_payment("lost", &yes(lost, "R3")).await.unwrap();
     assert_eq!(db.count("outbox_incidents").await, 1, "nothing is recorded yet");
-    executor.complete("w", &yes(lease, "R4")).await.unwrap();
+    executor.complete_payment("w", &yes(lease, "R4")).await.unwrap();
     assert_eq!(db.count("outbox_incidents").await, 2);
 }
 
@@ -112,7 +112,7 @@ async fn only_an_operator_closes_an_incident_and_two_at_once_close_it_once() {
     let db = TestDb::new().await;
     let (_, lost, lease) = taken_over(&db, "i").await;
     db.complete("w", lease, Outcome::Failed).await.unwrap();
-    db.database.worker().record_late_outcome("lost", &yes(lost, "R")).await.unwrap();
+    db.database.worker().record_late_payment("lost", &yes(lost, "R")).await.unwrap();
     let number: i64 = db.one("SELECT incident_no FROM outbox_incidents").await;
     let close = format!("SELECT close_payment_incident({number}, 'dana', 'settled')");
     for role in ["symphony_ingest", "symphony_executor", "symphony_readonly", "symphony_auditor"] {
@@ -135,9 +135,9 @@ async fn one_person_who_is_wrong_twice_is_stopped_twice() {
     let resolve =
         format!("SELECT resolve_outbox('{item}', 'FAILED', 'dana', 'the bank has nothing')");
     assert_eq!(verdict(&db, OPERATOR, &resolve).await, "P7009", "the database refuses");
-    operator.resolve(item, &Resolution::Failed, &despite()).await.unwrap();
+    operator.resolve_payment(item, &Resolution::Failed, &despite()).await.unwrap();
     // The second.
-    assert_eq!(code(operator.redrive(item, &act()).await), "P7009");
+    assert_eq!(code(operator.redrive_payment(item, &act()).await), "P7009");
     let told = dana(&db, &format!("redrive {item} --reason again")).await;
     assert!(told.ok, "a dry run tells, {}", told.error);
     for expected in [
@@ -150,7 +150,7 @@ async fn one_person_who_is_wrong_twice_is_stopped_twice() {
     }
     let told = dana(&db, &format!("redrive {item} --reason again --yes")).await;
     assert!(!told.ok && told.error.contains("--despite-unknown is missing"), "{}", told.error);
-    let again = operator.redrive(item, &despite()).await.unwrap();
+    let again = operator.redrive_payment(item, &despite()).await.unwrap();
     assert!(again.known.needs_despite_unknown);
     assert!(db.one::<bool>("SELECT (details->>'despite_unknown')::boolean FROM payment_outbox_events WHERE event_type = 'REDRIVEN'").await);
 
@@ -158,11 +158,11 @@ async fn one_person_who_is_wrong_twice_is_stopped_twice() {
     let lease = db.claim_one("w").await.lease();
     db.complete("w", lease, Outcome::Failed).await.unwrap();
     let again = again.redriven_as.unwrap();
-    assert_eq!(code(operator.redrive(again, &act()).await), "P7009", "its past is its own");
-    let dry = operator.redrive(again, &Act { dry_run: true, ..act() }).await.unwrap();
+    assert_eq!(code(operator.redrive_payment(again, &act()).await), "P7009", "its past is its own");
+    let dry = operator.redrive_payment(again, &Act { dry_run: true, ..act() }).await.unwrap();
     let of: Vec<_> = dry.known.tries.0.iter().filter(|t| t.unknown).map(|t| t.outbox_id).collect();
     assert_eq!(of, [item], "and it is named");
-    operator.redrive(again, &despite()).await.unwrap();
+    operator.redrive_payment(again, &despite()).await.unwrap();
 }
 
 #[tokio::test]
@@ -172,10 +172,10 @@ async fn what_the_rail_itself_refused_is_redriven_without_further_ado() {
     // Asked after the lost worker, the rail refuses: that settles the first try too.
     db.complete("w", lease, Outcome::Failed).await.unwrap();
     let dry = Act { dry_run: true, ..act() };
-    let told = db.database.operator().redrive(item, &dry).await.unwrap().known;
+    let told = db.database.operator().redrive_payment(item, &dry).await.unwrap().known;
     assert!(!told.needs_despite_unknown && !told.needs_approver, "{told:?}");
     assert_eq!(told.tries.0.len(), 2);
-    db.database.operator().redrive(item, &act()).await.unwrap();
+    db.database.operator().redrive_payment(item, &act()).await.unwrap();
 }
 
 #[tokio::test]
@@ -183,11 +183,11 @@ async fn a_retry_on_a_persons_word_leaves_the_first_try_unanswered() {
     let db = TestDb::new().await;
     let operator = db.database.operator();
     let item = unanswered(&db, "i").await;
-    assert_eq!(code(operator.resolve(item, &Resolution::Retry, &act()).await), "P7009");
-    operator.resolve(item, &Resolution::Retry, &despite()).await.unwrap();
+    assert_eq!(code(operator.resolve_payment(item, &Resolution::Retry, &act()).await), "P7009");
+    operator.resolve_payment(item, &Resolution::Retry, &despite()).await.unwrap();
     let lease = db.claim_one("w").await.lease();
     db.complete("w", lease, Outcome::Failed).await.unwrap();
-    assert_eq!(code(operator.redrive(item, &act()).await), "P7009");
+    assert_eq!(code(operator.redrive_payment(item, &act()).await), "P7009");
 }
 
 #[tokio::test]
@@ -197,12 +197,12 @@ async fn a_release_tells_what_is_unknown_and_needs_the_same_word() {
     let item = unanswered(&db, "i").await;
     let told = dana(&db, &format!("release {item} --reason r")).await;
     assert!(told.ok && told.output.contains("OUTCOME UNKNOWN"), "{}{}", told.output, told.error);
-    assert_eq!(code(operator.release(item, &act()).await), "P7009");
-    operator.release(item, &despite()).await.unwrap();
+    assert_eq!(code(operator.release_payment(item, &act()).await), "P7009");
+    operator.release_payment(item, &despite()).await.unwrap();
     assert!(db.claim_one("w").await.must_inquire, "the rail is asked first all the same");
     let known = db.enqueue(&payment("known", "p", "ach")).await.outbox_id;
-    operator.park(known, &act()).await.unwrap();
-    operator.release(known, &act()).await.unwrap();
+    operator.park_payment(known, &act()).await.unwrap();
+    operator.release_payment(known, &act()).await.unwrap();
 }
 
 #[tokio::test]
@@ -210,17 +210,17 @@ async fn whoever_has_the_reference_need_not_say_despite() {
     let db = TestDb::new().await;
     let item = unanswered(&db, "i").await;
     let proof = Resolution::Dispatched { rail_reference: "R1".into() };
-    db.database.operator().resolve(item, &proof, &act()).await.unwrap();
+    db.database.operator().resolve_payment(item, &proof, &act()).await.unwrap();
 }
 
 #[tokio::test]
 async fn what_a_failover_marked_must_inquire_is_unknown_though_the_ledger_has_no_try() {
     let db = TestDb::new().await;
     let item = db.enqueue(&payment("i", "p", "ach")).await.outbox_id;
-    db.database.operator().park(item, &act()).await.unwrap();
+    db.database.operator().park_payment(item, &act()).await.unwrap();
     db.sql("UPDATE payment_outbox_pending SET must_inquire = true").await;
     let failed = Resolution::Failed;
-    assert_eq!(code(db.database.operator().resolve(item, &failed, &act()).await), "P7009");
+    assert_eq!(code(db.database.operator().resolve_payment(item, &failed, &act()).await), "P7009");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use symphony::db::{Completion, CompletionResult, DbError, Lease};
+use symphony::db::{DbError, PaymentLease, PaymentOutcome, PaymentRecorded};
 use symphony::domain::Outcome;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
@@ -68,12 +68,12 @@ async fn of_m_racing_completions_exactly_one_succeeds() {
                     let answers = db
                         .database
                         .worker()
-                        .complete_batch("w", &[Completion::new(lease, Outcome::Failed)])
+                        .complete_payments("w", &[PaymentOutcome::new(lease, Outcome::Failed)])
                         .await
                         .unwrap();
                     match answers[0].result {
-                        CompletionResult::Recorded(_) => "OK".to_owned(),
-                        CompletionResult::TerminalExists => "P7001".to_owned(),
+                        PaymentRecorded::Recorded(_) => "OK".to_owned(),
+                        PaymentRecorded::TerminalExists => "P7001".to_owned(),
                         other => format!("{other:?}"),
                     }
                 }
@@ -240,7 +240,11 @@ async fn repair_takeover_and_completion_of_one_item_leave_one_trace_each() {
             async move {
                 match k % 3 {
                     0 => drop(
-                        db.database.worker().repair::<Lease>(&format!("r{k}"), 10).await.unwrap(),
+                        db.database
+                            .worker()
+                            .repair::<PaymentLease>(&format!("r{k}"), 10)
+                            .await
+                            .unwrap(),
                     ),
                     1 => drop(db.claim(&format!("w{k}"), 10).await),
                     _ => assert_eq!(

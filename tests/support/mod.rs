@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, PgConnection};
 use symphony::db::{
-    Approver, ClaimRequest, ClaimedItem, Completion, Database, DbError, Lease, RoleSource, Schema,
-    migrate,
+    Approver, ClaimedPayment, Database, DbError, PaymentClaim, PaymentLease, PaymentOutcome,
+    RoleSource, Schema, migrate,
 };
 use symphony::domain::{Act, OutboxId, Outcome, Payload, PaymentRequest};
 use symphony::payments::Enqueued;
@@ -221,8 +221,8 @@ impl TestDb {
         answers.into_iter().map(|answer| answer.unwrap().outbox_id).collect()
     }
 
-    pub async fn claim(&self, worker: &str, batch_size: i32) -> Vec<ClaimedItem> {
-        let request = ClaimRequest {
+    pub async fn claim(&self, worker: &str, batch_size: i32) -> Vec<ClaimedPayment> {
+        let request = PaymentClaim {
             endpoints: None,
             worker_id: worker,
             batch_size,
@@ -230,10 +230,10 @@ impl TestDb {
             rails: None,
             due_from: None,
         };
-        self.database.worker().claim(&request).await.unwrap().items
+        self.database.worker().claim_payments(&request).await.unwrap().items
     }
 
-    pub async fn claim_one(&self, worker: &str) -> ClaimedItem {
+    pub async fn claim_one(&self, worker: &str) -> ClaimedPayment {
         let mut items = self.claim(worker, 1).await;
         assert_eq!(items.len(), 1, "one item to claim");
         items.remove(0)
@@ -242,12 +242,12 @@ impl TestDb {
     pub async fn complete(
         &self,
         worker: &str,
-        lease: Lease,
+        lease: PaymentLease,
         outcome: Outcome,
-    ) -> Result<symphony::db::SettledAttempt, DbError> {
+    ) -> Result<symphony::db::SettledPayment, DbError> {
         let completion =
-            Completion { retry_delay_seconds: Some(0), ..Completion::new(lease, outcome) };
-        self.database.worker().complete(worker, &completion).await
+            PaymentOutcome { retry_delay_seconds: Some(0), ..PaymentOutcome::new(lease, outcome) };
+        self.database.worker().complete_payment(worker, &completion).await
     }
 
     /// Let the lease of an item have ended, by setting the time in the row.
@@ -267,7 +267,7 @@ impl TestDb {
     pub async fn ledger(&self, item: OutboxId) -> Vec<String> {
         self.database
             .auditor()
-            .life(item)
+            .payment_life(item)
             .await
             .unwrap()
             .unwrap()
@@ -293,15 +293,15 @@ impl TestDb {
         let item = self.enqueue(request).await.outbox_id;
         let claimed = self.claim("w", 100).await;
         let claimed = claimed.iter().find(|claimed| claimed.outbox_id == item).unwrap();
-        let completion = Completion {
+        let completion = PaymentOutcome {
             error_code: Some(error_code.to_owned()),
             rail_code: Some("AC04".to_owned()),
-            ..Completion::new(claimed.lease(), outcome)
+            ..PaymentOutcome::new(claimed.lease(), outcome)
         };
         if outcome == Outcome::Unknown {
-            self.database.worker().park_unknown("w", &completion).await.unwrap();
+            self.database.worker().park_unknown_payment("w", &completion).await.unwrap();
         } else {
-            self.database.worker().complete("w", &completion).await.unwrap();
+            self.database.worker().complete_payment("w", &completion).await.unwrap();
         }
         item
     }
@@ -316,7 +316,7 @@ impl TestDb {
     }
 
     pub async fn state(&self, item: OutboxId) -> String {
-        self.database.auditor().life(item).await.unwrap().unwrap().state
+        self.database.auditor().payment_life(item).await.unwrap().unwrap().state
     }
 
     /// Make a rail FIFO.
@@ -330,7 +330,7 @@ impl TestDb {
 
     /// Everything the ledger promises, at any moment.
     pub async fn assert_ledger_holds(&self) {
-        let figures = self.database.auditor().figures().await.unwrap();
+        let figures = self.database.auditor().payment_figures().await.unwrap();
         assert!(figures.holds(), "{figures:?}");
         self.assert_data_agrees().await;
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use async_trait::async_trait;
 use sqlx::postgres::PgConnectOptions;
-use symphony::db::{Auditor, Database, ItemLife, Operator};
+use symphony::db::{Auditor, Database, Operator, PaymentLife};
 use uuid::Uuid;
 
 use crate::LabError;
@@ -41,7 +41,7 @@ pub trait DemoHost: Sync {
     /// A sentence after its lead.
     fn hanging(&self, lead: &str, text: &str) -> String;
     /// A payment's life, as `symphony show` prints it.
-    fn payment_life(&self, life: &ItemLife) -> String;
+    fn payment_life(&self, life: &PaymentLife) -> String;
     /// What fired what, as `symphony app tree` draws it.
     async fn execution_tree(&self, auditor: &Auditor, root: Uuid) -> Result<String, LabError>;
     /// As `symphony app push` does it.

@@ -132,7 +132,7 @@ async fn an_approval_is_good_once() {
     let (served, item, _) = asked().await;
     let kim = served.token("kim", "approve").await;
     assert_eq!(served.ask(&kim, APPROVE, &agree()).await.0, 200);
-    served.db.database.operator().park(item, &crate::support::act()).await.unwrap();
+    served.db.database.operator().park_payment(item, &crate::support::act()).await.unwrap();
     served.refuses(&kim, APPROVE, &agree(), 409, "P7006").await;
     assert_eq!(served.db.state(item).await, "PARKED");
 }

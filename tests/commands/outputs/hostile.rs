@@ -1,6 +1,6 @@
 //! Whoever asks for a payment chooses its names. None of them may write a line of its own on an operator's terminal.
 
-use symphony::db::Completion;
+use symphony::db::PaymentOutcome;
 use symphony::domain::{Act, Outcome, PaymentRequest};
 use uuid::Uuid;
 
@@ -40,15 +40,15 @@ async fn what_others_stored_neither_forges_a_line_nor_acts_on_a_terminal() {
     let lost = db.claim_one("lost").await.lease();
     db.expire(failed).await;
     let lease = db.claim_one("w").await.lease();
-    let mut no = Completion::new(lease, Outcome::Failed);
+    let mut no = PaymentOutcome::new(lease, Outcome::Failed);
     no.error_message = Some(hostile("no"));
     no.rail_code = Some(hostile("AC04"));
-    db.database.worker().complete("w", &no).await.unwrap();
-    let mut late = Completion::new(lost, Outcome::Dispatched);
+    db.database.worker().complete_payment("w", &no).await.unwrap();
+    let mut late = PaymentOutcome::new(lost, Outcome::Dispatched);
     late.rail_reference = Some(hostile("R1"));
-    db.database.worker().record_late_outcome("lost", &late).await.unwrap();
+    db.database.worker().record_late_payment("lost", &late).await.unwrap();
     let parked = db.enqueue(&request("parked")).await.outbox_id;
-    db.database.operator().park(parked, &act).await.unwrap();
+    db.database.operator().park_payment(parked, &act).await.unwrap();
     let event = crate::events::event_with(Uuid::new_v4(), "k", "{}");
     let event = db.tell(&[event]).await[0];
 

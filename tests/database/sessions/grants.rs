@@ -6,7 +6,7 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _};
-use symphony::db::{ActCall, Completion, Database, EventState, RoleSource, migrate};
+use symphony::db::{ActCall, Database, EventState, PaymentOutcome, RoleSource, migrate};
 use symphony::domain::{Act, Outcome};
 use tokio::io::AsyncReadExt as _;
 
@@ -94,15 +94,15 @@ pub async fn stage() -> (TestDb, Vec<PgConnectOptions>, Staged) {
     db.expire(late).await;
     let lease = db.claim_one("w").await.lease();
     db.complete("w", lease, Outcome::Failed).await.unwrap();
-    let yes = Completion::new(lost, Outcome::Dispatched);
-    db.database.worker().record_late_outcome("lost", &yes).await.unwrap();
+    let yes = PaymentOutcome::new(lost, Outcome::Dispatched);
+    db.database.worker().record_late_payment("lost", &yes).await.unwrap();
     let incident = db.one("SELECT incident_no FROM outbox_incidents").await;
 
     db.enqueue(&payment("pending", "acme", "sepa")).await;
     let parked = db.enqueue(&payment("parked", "acme", "sepa")).await.outbox_id;
-    db.database.operator().park(parked, &act()).await.unwrap();
+    db.database.operator().park_payment(parked, &act()).await.unwrap();
     let unknown = db.enqueue(&payment("unknown", "acme", "sepa")).await.outbox_id;
-    db.database.operator().park(unknown, &act()).await.unwrap();
+    db.database.operator().park_payment(unknown, &act()).await.unwrap();
     db.sql(&format!(
         "UPDATE payment_outbox_pending SET must_inquire = true WHERE outbox_id = '{unknown}'"
     ))
@@ -116,7 +116,7 @@ pub async fn stage() -> (TestDb, Vec<PgConnectOptions>, Staged) {
     db.make_fifo("fifo", "block").await;
     db.enqueue(&payment("failed", "brio", "fifo")).await;
     let rails = ["fifo".to_owned()];
-    let request = symphony::db::ClaimRequest {
+    let request = symphony::db::PaymentClaim {
         worker_id: "w",
         batch_size: 1,
         lease_seconds: 60,
@@ -124,7 +124,7 @@ pub async fn stage() -> (TestDb, Vec<PgConnectOptions>, Staged) {
         due_from: None,
         endpoints: None,
     };
-    let head = db.database.worker().claim(&request).await.unwrap().items.remove(0);
+    let head = db.database.worker().claim_payments(&request).await.unwrap().items.remove(0);
     db.complete("w", head.lease(), Outcome::Failed).await.unwrap();
     // Another one before it, to be gone back to.
     db.push("shop", &json!({"topics": ["news"]})).await;

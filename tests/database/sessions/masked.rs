@@ -4,7 +4,7 @@
 use serde_json::json;
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::PgConnectOptions;
-use symphony::db::{Completion, EventOutcome, EventState};
+use symphony::db::{EventOutcome, EventState, PaymentOutcome};
 use symphony::domain::Outcome;
 use uuid::Uuid;
 
@@ -34,8 +34,8 @@ async fn stage() -> Stage {
     db.expire(lost.outbox_id).await;
     let lease = db.claim_one("w").await.lease();
     db.complete("w", lease, Outcome::Failed).await.unwrap();
-    let late = Completion::new(lost.lease(), Outcome::Dispatched);
-    db.database.worker().record_late_outcome("lost", &late).await.unwrap();
+    let late = PaymentOutcome::new(lost.lease(), Outcome::Dispatched);
+    db.database.worker().record_late_payment("lost", &late).await.unwrap();
     db.enqueue(&payment("flying", "acme", "sepa")).await;
     db.claim_one("w").await;
 

@@ -40,7 +40,7 @@ async fn every_command_works_through_a_transaction_pooler_however_often() {
         (own, options)
     };
     let parked = db.enqueue(&payment("parked", "acme", "sepa")).await.outbox_id;
-    db.database.operator().park(parked, &crate::support::act()).await.unwrap();
+    db.database.operator().park_payment(parked, &crate::support::act()).await.unwrap();
     let app = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/apps/orders");
     let push = format!("app push {app}");
     for round in 0..3 {
@@ -216,7 +216,7 @@ async fn what_a_pooler_costs() {
             let request = payment(&format!("{name}-{round}"), name, "sepa");
             let many: Vec<_> =
                 (0..100).map(|n| payment(&format!("{name}-{round}-{n}"), name, "sepa")).collect();
-            let claim = symphony::db::ClaimRequest {
+            let claim = symphony::db::PaymentClaim {
                 worker_id: "w",
                 batch_size: 1,
                 lease_seconds: 60,
@@ -231,7 +231,7 @@ async fn what_a_pooler_costs() {
             producer.producer().enqueue_payments(&many).await.unwrap();
             times[1].push(started.elapsed());
             let started = std::time::Instant::now();
-            worker.worker().claim(&claim).await.unwrap();
+            worker.worker().claim_payments(&claim).await.unwrap();
             times[2].push(started.elapsed());
         }
     }

@@ -118,7 +118,7 @@ impl OnDuty {
         }
         let reason = "as the provider's statement says";
         let act = act(reason);
-        match self.desk.operator().resolve(item.outbox_id, &resolution, &act).await {
+        match self.desk.operator().resolve_payment(item.outbox_id, &resolution, &act).await {
             Err(DbError::ApprovalMissing { .. }) => {
                 self.have_approved(&ActCall::resolve(item.outbox_id, &resolution, &act), &act)
                     .await?;
@@ -137,7 +137,7 @@ impl OnDuty {
     async fn unblock(&mut self, item: &WaitingItem) -> Result<(), DbError> {
         if self.dice.percent(70) {
             let act = act("the merchant corrected the account");
-            match self.desk.operator().redrive(item.outbox_id, &act).await {
+            match self.desk.operator().redrive_payment(item.outbox_id, &act).await {
                 Err(DbError::ApprovalMissing { .. }) => {
                     self.have_approved(&ActCall::redrive(item.outbox_id, &act), &act).await?;
                 }
@@ -164,13 +164,13 @@ impl OnDuty {
         let (participant, rail) = (&item.participant_id, &item.rail_type);
         let act = act("the merchant withdrew it");
         let dry = Act { dry_run: true, ..act.clone() };
-        match operator.skip_head(participant, rail, &dry).await {
+        match operator.skip_payment_head(participant, rail, &dry).await {
             Ok(would) if would.outbox_id == item.outbox_id => {}
             // Not the head, or not of a lane at all.
             Ok(_) | Err(DbError::ActRefused { .. }) => return Ok(()),
             Err(error) => return Err(error),
         }
-        let skipped = operator.skip_head(participant, rail, &act).await?;
+        let skipped = operator.skip_payment_head(participant, rail, &act).await?;
         assert_eq!(skipped.outbox_id, item.outbox_id, "the head changed although it cannot move");
         self.tally.add("skipped");
         Ok(())

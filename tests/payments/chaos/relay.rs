@@ -334,7 +334,7 @@ fn a_commit_of_outcomes_is_told_from_any_other() {
         [&[kind][..], &length.to_be_bytes(), body].concat()
     };
     let mut conversation = Conversation::default();
-    let complete = symphony::db::calls::COMPLETE_BATCH.sql;
+    let complete = symphony::db::calls::COMPLETE_PAYMENTS.sql;
     let parse = message(b'P', format!("s1\0{complete}\0\0\0").as_bytes());
     let asks = message(b'P', b"s2\0SELECT pg_current_xact_id_if_assigned()::text\0\0\0");
     let bind = |name: &str| message(b'B', format!("\0{name}\0\0\0\0\0\0\0").as_bytes());

@@ -36,7 +36,7 @@ impl Run {
             records: std::slice::from_ref(&record),
             fifo_rails: &fifo,
         });
-        let figures = database.auditor().figures().await.unwrap();
+        let figures = database.auditor().payment_figures().await.unwrap();
         let mut complaints = complaints(&database, log).await;
         if !figures.holds() || figures.pending != 0 {
             complaints.push(format!("the ledger does not add up: {figures:?}"));
@@ -159,7 +159,10 @@ async fn complaints(database: &Database, log: &Path) -> Vec<String> {
 
 /// What the ledger tells of one item.
 pub async fn show_life(database: &Database, id: &str) {
-    let life =
-        database.auditor().life(symphony::domain::OutboxId(id.parse().unwrap())).await.unwrap();
+    let life = database
+        .auditor()
+        .payment_life(symphony::domain::OutboxId(id.parse().unwrap()))
+        .await
+        .unwrap();
     println!("{}", serde_json::to_string_pretty(&life).unwrap());
 }

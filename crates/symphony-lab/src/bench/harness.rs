@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection};
-use symphony::db::{ClaimRequest, Completion, Database, RoleSource, migrate};
+use symphony::db::{Database, PaymentClaim, PaymentOutcome, RoleSource, migrate};
 use symphony::domain::{Act, Outcome};
 
 use crate::LabError;
@@ -293,7 +293,11 @@ impl Run<'_> {
     }
 
     pub(super) async fn record_routine_events(&self) -> Result<(), LabError> {
-        self.database().await?.operator().configure_lane(&Self::act(), Some(true), None).await?;
+        self.database()
+            .await?
+            .operator()
+            .configure_payments(&Self::act(), Some(true), None)
+            .await?;
         Ok(())
     }
 
@@ -302,7 +306,7 @@ impl Run<'_> {
     pub(super) async fn block_lane(&self, rail: &str, behind: u32) -> Result<u64, LabError> {
         self.fill(rail, "blocked", behind + 1, 1).await?;
         let executor = self.database().await?.worker();
-        let request = ClaimRequest {
+        let request = PaymentClaim {
             endpoints: None,
             worker_id: "bench",
             batch_size: 1,
@@ -310,13 +314,15 @@ impl Run<'_> {
             rails: None,
             due_from: None,
         };
-        let items = executor.claim(&request).await?.items;
+        let items = executor.claim_payments(&request).await?.items;
         let [head] = items.as_slice() else {
             return Err(LabError::new("the lane to block has no head"));
         };
-        executor.complete("bench", &Completion::new(head.lease(), Outcome::Failed)).await?;
+        executor
+            .complete_payment("bench", &PaymentOutcome::new(head.lease(), Outcome::Failed))
+            .await?;
         let started = Instant::now();
-        if !executor.claim(&request).await?.items.is_empty() {
+        if !executor.claim_payments(&request).await?.items.is_empty() {
             return Err(LabError::new("an item overtook the failed head of its lane"));
         }
         Ok(per_second(behind, started.elapsed()))

@@ -296,7 +296,7 @@ async fn latency(run: &Run<'_>, seconds: u64) -> Result<Timing, LabError> {
 async fn recovery(run: &Run<'_>) -> Result<Timing, LabError> {
     run.fill(RAIL, "lost", 500, 100).await?;
     let database = connect(run).await?;
-    let lost = symphony::db::ClaimRequest {
+    let lost = symphony::db::PaymentClaim {
         endpoints: None,
         worker_id: "lost",
         batch_size: 500,
@@ -304,7 +304,7 @@ async fn recovery(run: &Run<'_>) -> Result<Timing, LabError> {
         rails: None,
         due_from: None,
     };
-    let claimed = database.worker().claim(&lost).await?.items.len() as u64;
+    let claimed = database.worker().claim_payments(&lost).await?.items.len() as u64;
     let lease_ends = Instant::now() + RECOVERY_LEASE;
     let engine = start(run, &database, setup(NullRail::new(), 250), EngineSettings::default())?;
     let metrics = engine.metrics().clone();

@@ -6,7 +6,7 @@ use crate::sandbox::{Execution, Sandbox};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _};
 use symphony::db::{
-    AttemptRow, Database, DbError, ItemLife, LetterFilter, WaitingItem, WaitingQuery,
+    Database, DbError, LetterFilter, PaymentAttemptRow, PaymentLife, WaitingItem, WaitingQuery,
 };
 use symphony::domain::{Act, OutboxId, Resolution};
 
@@ -47,13 +47,17 @@ pub(super) async fn wait_for<T>(
 }
 
 /// The one item of an instruction, once it is in a state.
-async fn once(database: &Database, instruction: &str, state: &str) -> Result<ItemLife, LabError> {
+async fn once(
+    database: &Database,
+    instruction: &str,
+    state: &str,
+) -> Result<PaymentLife, LabError> {
     let auditor = database.auditor();
     wait_for(&format!("{instruction} to be {state}"), async || {
-        let Some(item) = auditor.find(instruction).await?.first().copied() else {
+        let Some(item) = auditor.find_payments(instruction).await?.first().copied() else {
             return Ok(None);
         };
-        Ok(auditor.life(item).await?.filter(|life| life.state == state))
+        Ok(auditor.payment_life(item).await?.filter(|life| life.state == state))
     })
     .await
 }
@@ -71,7 +75,8 @@ pub(super) async fn see_the_invalid_one_fail(
     story: &Story<'_>,
 ) -> Result<(), LabError> {
     let life = once(database, INVALID, "FAILED").await?;
-    let code = life.attempts.last().and_then(|attempt: &AttemptRow| attempt.error_code.clone());
+    let code =
+        life.attempts.last().and_then(|attempt: &PaymentAttemptRow| attempt.error_code.clone());
     story.tell(
         Tone::Good,
         "invalid",
@@ -143,7 +148,7 @@ async fn settle(
     };
     let reason =
         Act { despite_unknown: true, ..act("looked it up in the bank's statement of today") };
-    database.operator().resolve(item.outbox_id, &resolution, &reason).await?;
+    database.operator().resolve_payment(item.outbox_id, &resolution, &reason).await?;
     story.tell(Tone::Good, "resolved", &format!("by {PERSON}, {told}"))
 }
 
@@ -176,8 +181,10 @@ pub(super) async fn unblock_the_order(
         ),
     )?;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let redriven =
-        database.operator().redrive(blocked.outbox_id, &act("the account was reopened")).await?;
+    let redriven = database
+        .operator()
+        .redrive_payment(blocked.outbox_id, &act("the account was reopened"))
+        .await?;
     story.tell(
         Tone::Good,
         "redriven",

@@ -119,8 +119,8 @@ impl Report {
     ) -> Result<(), LabError> {
         self.tell_what_happened(story)?;
         story.heading(&format!("The life of {STORY}, from the ledger alone"))?;
-        for item in database.auditor().find(STORY).await? {
-            if let Some(life) = database.auditor().life(item).await? {
+        for item in database.auditor().find_payments(STORY).await? {
+            if let Some(life) = database.auditor().payment_life(item).await? {
                 story.write(&story.host.payment_life(&life))?;
             }
         }

@@ -122,10 +122,10 @@ pub(super) async fn payment(
     caller: Caller,
     Named(id): Named<String>,
     Asked(query): Asked<PaymentQuery>,
-) -> Result<Answer<symphony::db::ItemLife>, Problem> {
+) -> Result<Answer<symphony::db::PaymentLife>, Problem> {
     caller.needs(Scope::Read)?;
     let reader = caller.database.auditor();
-    let found = reader.find_items(&id).await?;
+    let found = reader.find_payment_items(&id).await?;
     let mut items: Vec<OutboxId> = found.into_iter().map(|item| item.outbox_id).collect();
     if items.is_empty()
         && query.everywhere
@@ -143,7 +143,7 @@ pub(super) async fn payment(
             Problem::new(StatusCode::CONFLICT, "P7006", detail)
         })?,
     };
-    Ok(ok(reader.life(item).await?.ok_or_else(|| Problem::not_found("payment"))?))
+    Ok(ok(reader.payment_life(item).await?.ok_or_else(|| Problem::not_found("payment"))?))
 }
 
 /// The life of an event.

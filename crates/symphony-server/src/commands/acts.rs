@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use chrono::SecondsFormat;
 use serde::Serialize;
 use symphony::db::{
-    ActAnswer, ActCall, Auditor, DbError, FoundItem, Known, Operator, Role, SwitchAnswer,
+    ActAnswer, ActCall, Auditor, DbError, FoundPayment, Known, Operator, Role, SwitchAnswer,
 };
 use symphony::domain::{Act, OutboxId, Resolution, Switch};
 
@@ -37,7 +37,7 @@ pub(super) async fn park(global: &Global, options: &ItemAct) -> Result<ExitCode,
     let act = approved_act(&options.act)?;
     as_operator(global, async |operator| {
         let item = one_item(&operator.reader(), &options.id).await?;
-        let answer = operator.park(item.outbox_id, &act).await.map_err(in_options)?;
+        let answer = operator.park_payment(item.outbox_id, &act).await.map_err(in_options)?;
         let ends = if act.dry_run { REPEAT } else { "" };
         tell(global, &PARK, ends, &answer, &in_words(&item), &becomes(&answer))
     })
@@ -50,7 +50,7 @@ pub(super) async fn release(global: &Global, options: &SendingAct) -> Result<Exi
         let item = one_item(&operator.reader(), &options.item.id).await?;
         let call = ActCall::release(item.outbox_id, &act);
         let wished = options.item.act.request_approval;
-        let doing = operator.release(item.outbox_id, &act);
+        let doing = operator.release_payment(item.outbox_id, &act);
         match approval::act_or_ask(&operator, wished, &act, &call, doing)
             .await
             .map_err(in_options)?
@@ -95,7 +95,7 @@ pub(super) async fn resolve(global: &Global, options: &Resolve) -> Result<ExitCo
         let item = one_item(&operator.reader(), id).await?;
         let call = ActCall::resolve(item.outbox_id, &resolution, &act);
         let wished = options.act.request_approval;
-        let doing = operator.resolve(item.outbox_id, &resolution, &act);
+        let doing = operator.resolve_payment(item.outbox_id, &resolution, &act);
         match approval::act_or_ask(&operator, wished, &act, &call, doing)
             .await
             .map_err(in_options)?
@@ -152,7 +152,7 @@ pub(super) async fn redrive(global: &Global, options: &Redrive) -> Result<ExitCo
         };
         let call = ActCall::redrive(item.outbox_id, &act);
         let wished = options.act.request_approval;
-        let doing = operator.redrive(item.outbox_id, &act);
+        let doing = operator.redrive_payment(item.outbox_id, &act);
         let answer = match approval::act_or_ask(&operator, wished, &act, &call, doing).await {
             Ok(Acted::Done(answer)) => answer,
             Ok(Acted::Asked(request)) => {
@@ -187,7 +187,7 @@ pub(super) async fn skip(global: &Global, options: &Skip) -> Result<ExitCode, Fa
     as_operator(global, async |operator| {
         let call = ActCall::skip_head(participant, rail);
         let wished = options.act.request_approval;
-        let doing = operator.skip_head(participant, rail, &act);
+        let doing = operator.skip_payment_head(participant, rail, &act);
         let answer = match approval::act_or_ask(&operator, wished, &act, &call, doing).await {
             Ok(Acted::Done(answer)) => answer,
             Ok(Acted::Asked(request)) => {
@@ -384,8 +384,8 @@ pub(super) fn in_options(error: DbError) -> Failure {
 }
 
 /// The item an id names. An act is on one item: of several, the person chooses.
-pub(super) async fn one_item(reader: &Auditor, id: &str) -> Result<FoundItem, Failure> {
-    let mut items = reader.find_items(id).await?;
+pub(super) async fn one_item(reader: &Auditor, id: &str) -> Result<FoundPayment, Failure> {
+    let mut items = reader.find_payment_items(id).await?;
     // An outbox id names its item, even if an instruction should be called the same.
     if let Some(named) = id
         .parse::<OutboxId>()
@@ -408,7 +408,7 @@ pub(super) async fn one_item(reader: &Auditor, id: &str) -> Result<FoundItem, Fa
     }
 }
 
-pub(super) fn in_words(item: &FoundItem) -> String {
+pub(super) fn in_words(item: &FoundPayment) -> String {
     format!(
         "{} (instruction {}, participant {}, rail {})",
         item.outbox_id,

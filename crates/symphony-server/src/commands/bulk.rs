@@ -89,7 +89,7 @@ pub(super) async fn redrive(global: &Global, options: &Redrive) -> Result<ExitCo
 
 async fn redrive_one(operator: &Operator, item: &WaitingItem, act: &Act) -> Line {
     let dry_run = Act { dry_run: true, ..act.clone() };
-    let looked = operator.redrive(item.outbox_id, &dry_run).await;
+    let looked = operator.redrive_payment(item.outbox_id, &dry_run).await;
     let left = match looked {
         Ok(answer) => left_alone(&answer.known),
         Err(error) => return refused(item, error),
@@ -100,7 +100,7 @@ async fn redrive_one(operator: &Operator, item: &WaitingItem, act: &Act) -> Line
     if act.dry_run {
         return line(item, "would", "goes on as a new item with a new key".to_owned());
     }
-    match operator.redrive(item.outbox_id, act).await {
+    match operator.redrive_payment(item.outbox_id, act).await {
         Ok(answer) => {
             let new = answer.redriven_as.map(|id| id.to_string()).unwrap_or_default();
             line(item, "done", format!("goes on as {new}"))
@@ -157,7 +157,7 @@ async fn resolve_one(
     act: &Act,
 ) -> Line {
     let dry_run = Act { dry_run: true, ..act.clone() };
-    let looked = match operator.resolve(item.outbox_id, resolution, &dry_run).await {
+    let looked = match operator.resolve_payment(item.outbox_id, resolution, &dry_run).await {
         Ok(answer) => answer,
         Err(error) => return refused(item, error),
     };
@@ -168,7 +168,7 @@ async fn resolve_one(
     if act.dry_run {
         return line(item, "would", becomes);
     }
-    match operator.resolve(item.outbox_id, resolution, act).await {
+    match operator.resolve_payment(item.outbox_id, resolution, act).await {
         Ok(_) => line(item, "done", becomes),
         Err(error) => refused(item, error),
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use async_trait::async_trait;
 use sqlx::postgres::PgConnectOptions;
-use symphony::db::{Auditor, Database, ItemLife, Operator};
+use symphony::db::{Auditor, Database, Operator, PaymentLife};
 use symphony::lanes::triggers::Replies;
 use symphony_lab::LabError;
 use symphony_lab::demo::{self, DemoOptions};
@@ -89,7 +89,7 @@ impl DemoHost for Product {
         output::hanging(lead, text)
     }
 
-    fn payment_life(&self, life: &ItemLife) -> String {
+    fn payment_life(&self, life: &PaymentLife) -> String {
         show::render(life)
     }
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use symphony::db::{Auditor, InquiryAnswer, ItemLife};
+use symphony::db::{Auditor, InquiryAnswer, PaymentLife};
 
 use super::acts::{self, Verb};
 use super::show;
@@ -53,10 +53,10 @@ async fn heard(
     reader: &Auditor,
     asked: &InquiryAnswer,
     wait: Duration,
-) -> Result<(ItemLife, bool), Failure> {
+) -> Result<(PaymentLife, bool), Failure> {
     let started = Instant::now();
     loop {
-        let Some(life) = reader.life(asked.outbox_id).await? else {
+        let Some(life) = reader.payment_life(asked.outbox_id).await? else {
             return Err(Failure::new("the item is gone").with_code("P7007"));
         };
         let last = life.attempts.last().map_or(0, |attempt| attempt.attempt_no);
@@ -70,7 +70,7 @@ async fn heard(
     }
 }
 
-fn told(life: &ItemLife, answered: bool) -> String {
+fn told(life: &PaymentLife, answered: bool) -> String {
     let id = life.instruction.outbox_id;
     if !answered {
         let mut text = format!(

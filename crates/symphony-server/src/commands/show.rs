@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use serde_json::Value;
-use symphony::db::{Database, EventLife, EventRow, ItemLife, Role};
+use symphony::db::{Database, EventLife, PaymentHistoryRow, PaymentLife, Role};
 use uuid::Uuid;
 
 use crate::cli::Global;
@@ -32,8 +32,10 @@ pub(super) async fn run(global: &Global, id: &str) -> Result<ExitCode, Failure> 
 async fn show(global: &Global, id: &str, database: &Database) -> Result<ExitCode, Failure> {
     let auditor = database.auditor();
     let mut lives = Vec::new();
-    for item in auditor.find(id).await? {
-        lives.extend(auditor.life(item).await?.map(|life| ItemHistory::Payment(Box::new(life))));
+    for item in auditor.find_payments(id).await? {
+        lives.extend(
+            auditor.payment_life(item).await?.map(|life| ItemHistory::Payment(Box::new(life))),
+        );
     }
     if let Ok(uuid) = id.parse::<Uuid>() {
         lives
@@ -64,7 +66,7 @@ async fn show(global: &Global, id: &str, database: &Database) -> Result<ExitCode
 #[derive(Serialize)]
 #[serde(untagged)]
 enum ItemHistory {
-    Payment(Box<ItemLife>),
+    Payment(Box<PaymentLife>),
     Event(Box<EventLife>),
     Execution(Box<ExecutionLife>),
 }
@@ -86,7 +88,7 @@ fn enqueued(at: DateTime<Utc>) -> Happened {
 }
 
 /// One line of the narrative, with what its details say.
-fn told(event: &EventRow) -> Happened {
+fn told(event: &PaymentHistoryRow) -> Happened {
     let mut told = String::new();
     let details: Value = serde_json::from_str(event.details.0.get()).unwrap_or_default();
     for (detail, word) in [

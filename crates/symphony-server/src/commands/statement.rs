@@ -157,7 +157,7 @@ async fn settle(operator: &Operator, lines: &mut [Comparison], act: &Act, file: 
             despite_unknown: true,
             ..act.clone()
         };
-        match operator.resolve(item, &resolution, &act).await {
+        match operator.resolve_payment(item, &resolution, &act).await {
             Ok(answer) => {
                 line.result = "done";
                 line.what =

@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::{Markup, html};
-use symphony::db::{EventLife, EventWaits, ItemLife, PaymentWaits};
+use symphony::db::{EventLife, EventWaits, PaymentLife, PaymentWaits};
 use symphony::domain::OutboxId;
 use uuid::Uuid;
 
@@ -21,13 +21,13 @@ pub(super) async fn payment(visit: Visit, Named(id): Named<String>) -> Result<Re
         return Ok(Redirect::to(&address).into_response());
     };
     let reader = visit.caller.database.auditor();
-    let life = reader.life(item).await?.ok_or_else(|| Problem::not_found("payment"))?;
+    let life = reader.payment_life(item).await?.ok_or_else(|| Problem::not_found("payment"))?;
     let asked = &life.instruction;
     let head = reader.lane_head(&asked.participant_id, &asked.rail_type).await?;
     Ok(visit.page("Payment", &payment_body(&visit, &life, head == Some(item))))
 }
 
-fn payment_body(visit: &Visit, life: &ItemLife, leads_lane: bool) -> Markup {
+fn payment_body(visit: &Visit, life: &PaymentLife, leads_lane: bool) -> Markup {
     let asked = &life.instruction;
     let link = |id: &OutboxId| html! { a.id href={ "/console/payments/" (id) } { (id) } };
     let mut known: Vec<(&str, Markup)> = vec![
@@ -92,7 +92,7 @@ fn payment_body(visit: &Visit, life: &ItemLife, leads_lane: bool) -> Markup {
 
 /// The acts that the present state allows; the database decides again. Skipped is what leads a FIFO lane, whichever item it is
 /// asked from: so it is offered there only.
-fn payment_acts(visit: &Visit, life: &ItemLife, leads_lane: bool) -> Vec<Markup> {
+fn payment_acts(visit: &Visit, life: &PaymentLife, leads_lane: bool) -> Vec<Markup> {
     let id = life.instruction.outbox_id.to_string();
     let on = |act: &str, words: &str| act_link(visit, act, &[("p_outbox_id", &id)], words);
     let (participant, rail) = (&life.instruction.participant_id, &life.instruction.rail_type);
@@ -115,7 +115,7 @@ fn payment_acts(visit: &Visit, life: &ItemLife, leads_lane: bool) -> Vec<Markup>
     acts
 }
 
-fn payment_waits(life: &ItemLife) -> Vec<Markup> {
+fn payment_waits(life: &PaymentLife) -> Vec<Markup> {
     let (Some(waits), Some(pending)) = (&life.waits, &life.live) else { return Vec::new() };
     let mut lines = Vec::new();
     if pending.state == "PARKED" {
@@ -133,7 +133,7 @@ fn payment_waits(life: &ItemLife) -> Vec<Markup> {
     lines
 }
 
-fn payment_obstacles(life: &ItemLife, waits: &PaymentWaits) -> Vec<Markup> {
+fn payment_obstacles(life: &PaymentLife, waits: &PaymentWaits) -> Vec<Markup> {
     let (rail, participant) = (&life.instruction.rail_type, &life.instruction.participant_id);
     let link = |id: &OutboxId| html! { a.id href={ "/console/payments/" (id) } { (id) } };
     let mut lines = Vec::new();

@@ -42,7 +42,7 @@ pub(super) async fn page(visit: Visit, asked: Asked) -> Result<Response, Refused
 async fn look(visit: &Visit, sought: &str) -> Result<Vec<Found>, Refused> {
     let reader = visit.caller.database.auditor();
     let mut found: Vec<Found> = reader
-        .find_items(sought)
+        .find_payment_items(sought)
         .await?
         .into_iter()
         .map(|item| Found {

@@ -7,7 +7,9 @@ use uuid::Uuid;
 
 use super::session::Row;
 use super::waits::{self, TriggerWaits};
-use super::{Auditor, DbError, EventRow, FoundEvent, Operator, Role, RoleTransaction, calls};
+use super::{
+    Auditor, DbError, FoundEvent, Operator, PaymentHistoryRow, Role, RoleTransaction, calls,
+};
 use crate::domain::{Act, OutboxId};
 
 /// Which of them, whatever the lane.
@@ -142,7 +144,7 @@ pub struct StatedItem {
     pub outbox_id: OutboxId,
     /// The business instruction.
     pub instruction_id: String,
-    /// As [`FoundItem::state`](super::FoundItem::state), or REDRIVEN.
+    /// As [`FoundPayment::state`](super::FoundPayment::state), or REDRIVEN.
     pub state: String,
     /// DISPATCHED or FAILED, if it has ended.
     pub ended: Option<String>,
@@ -325,7 +327,7 @@ impl Auditor {
     pub async fn execution_story(
         &self,
         id: Uuid,
-    ) -> Result<(Vec<EventRow>, Option<TriggerWaits>), DbError> {
+    ) -> Result<(Vec<PaymentHistoryRow>, Option<TriggerWaits>), DbError> {
         let mut transaction = self.database.begin(Role::Auditor).await?;
         let events = sqlx::query_as(
             "SELECT event_no, event_type, worker_id, actor, approver, session_role, reason, details, created_at \
@@ -375,7 +377,7 @@ impl Operator {
 
     /// Have the rail asked now what became of a payment; a parked one is never sent by this.
     pub async fn inquire(&self, item: OutboxId, act: &Act) -> Result<InquiryAnswer, DbError> {
-        let query = sqlx::query_as(calls::INQUIRE.sql)
+        let query = sqlx::query_as(calls::INQUIRE_PAYMENT.sql)
             .bind(item)
             .bind(&act.actor)
             .bind(&act.reason)

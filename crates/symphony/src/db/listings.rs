@@ -58,7 +58,7 @@ pub struct NumberedPayment {
     pub instruction_id: String,
     /// The rail.
     pub rail_type: String,
-    /// As [`FoundItem::state`](super::FoundItem::state).
+    /// As [`FoundPayment::state`](super::FoundPayment::state).
     pub state: String,
     /// When it was asked for.
     pub created_at: DateTime<Utc>,

@@ -122,7 +122,8 @@ pub use operator::{ClosedIncident, IncidentLane, Operator, SwitchAnswer};
 pub use pages::{IncidentPlace, LeasePlace, place_of_lease};
 #[cfg(feature = "admin")]
 pub use payments::auditor::{
-    AttemptRow, EventRow, FoundItem, InstructionRow, ItemLife, LedgerFigures, LiveItem,
+    FoundPayment, LivePayment, PaymentAttemptRow, PaymentFigures, PaymentHistoryRow,
+    PaymentInstructionRow, PaymentLife,
 };
 #[cfg(feature = "admin")]
 pub use payments::operator::{
@@ -132,8 +133,8 @@ pub use payments::operator::{
 pub use payments::sends::{SendHistory, UnknownItems};
 #[cfg(feature = "worker")]
 pub use payments::worker::{
-    Claim, ClaimRequest, ClaimedItem, Completion, CompletionAnswer, CompletionResult, LateOutcome,
-    Lease, RepairedItem, SettledAttempt,
+    ClaimedPayment, LatePayment, PaymentAnswer, PaymentClaim, PaymentLease, PaymentOutcome,
+    PaymentRecorded, PaymentsClaimed, RepairedPayment, SettledPayment,
 };
 pub use producer::{Placed, Producer, UnknownState};
 pub use roles::{Role, RoleSource};

@@ -120,7 +120,7 @@ impl Operator {
     /// Claim nothing more of it, until it is resumed.
     pub async fn pause(&self, switch: &Switch, act: &Act) -> Result<SwitchAnswer, DbError> {
         match switch {
-            Switch::Payments => self.switch(calls::PAUSE_LANE, None, act).await,
+            Switch::Payments => self.switch(calls::PAUSE_PAYMENTS, None, act).await,
             Switch::Rail(rail) => self.switch(calls::PAUSE_RAIL, Some(rail), act).await,
             Switch::Participant(id) => self.switch(calls::PAUSE_PARTICIPANT, Some(id), act).await,
             Switch::Events => self.switch(calls::PAUSE_EVENTS, None, act).await,
@@ -133,7 +133,7 @@ impl Operator {
     /// Claim of it again.
     pub async fn resume(&self, switch: &Switch, act: &Act) -> Result<SwitchAnswer, DbError> {
         match switch {
-            Switch::Payments => self.switch(calls::RESUME_LANE, None, act).await,
+            Switch::Payments => self.switch(calls::RESUME_PAYMENTS, None, act).await,
             Switch::Rail(rail) => self.switch(calls::RESUME_RAIL, Some(rail), act).await,
             Switch::Participant(id) => self.switch(calls::RESUME_PARTICIPANT, Some(id), act).await,
             Switch::Events => self.switch(calls::RESUME_EVENTS, None, act).await,

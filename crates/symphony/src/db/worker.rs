@@ -6,15 +6,15 @@ use super::{Database, DbError, Role, RoleTransaction, Session};
 /// Works items on behalf of one worker. The engine calls it; whoever has an engine needs only a lane.
 ///
 /// ```no_run
-/// # async fn pay(_item: &symphony::db::ClaimedItem) -> String { String::new() }
+/// # async fn pay(_item: &symphony::db::ClaimedPayment) -> String { String::new() }
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use symphony::db::{ClaimRequest, Completion, Database, RoleSource};
+/// use symphony::db::{Database, PaymentClaim, PaymentOutcome, RoleSource};
 /// use symphony::domain::Outcome;
 ///
 /// let options = "postgres://worker@localhost/shop".parse()?;
 /// let worker = Database::connect(options, 4, RoleSource::EachTransaction).await?.worker();
 /// let rails = ["sepa".to_owned()];
-/// let request = ClaimRequest {
+/// let request = PaymentClaim {
 ///     worker_id: "host-1:4711:a",
 ///     batch_size: 10,
 ///     lease_seconds: 60,
@@ -23,12 +23,12 @@ use super::{Database, DbError, Role, RoleTransaction, Session};
 ///     endpoints: None,
 /// };
 /// // One with `must_inquire` may have been paid: the rail is asked about it, and nothing is sent.
-/// for item in worker.claim(&request).await?.items.iter().filter(|item| !item.must_inquire) {
+/// for item in worker.claim_payments(&request).await?.items.iter().filter(|item| !item.must_inquire) {
 ///     // Under `item.rail_key`, which is the same on every try.
 ///     let reference = pay(item).await;
-///     let completion = Completion::new(item.lease(), Outcome::Dispatched);
-///     let completion = Completion { rail_reference: Some(reference), ..completion };
-///     worker.complete(request.worker_id, &completion).await?;
+///     let outcome = PaymentOutcome::new(item.lease(), Outcome::Dispatched);
+///     let outcome = PaymentOutcome { rail_reference: Some(reference), ..outcome };
+///     worker.complete_payment(request.worker_id, &outcome).await?;
 /// }
 /// # Ok(())
 /// # }

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use serde::Serialize;
-use symphony::db::{Auditor, DbError, EventRow, ExecutionAttemptRow, ExecutionRow, TriggerWaits};
+use symphony::db::{
+    Auditor, DbError, ExecutionAttemptRow, ExecutionRow, PaymentHistoryRow, TriggerWaits,
+};
 use uuid::Uuid;
 
 use super::super::app::who;
@@ -16,7 +18,7 @@ use crate::output::{plain, state};
 pub(crate) struct ExecutionLife {
     pub(crate) execution: ExecutionRow,
     attempts: Vec<ExecutionAttemptRow>,
-    events: Vec<EventRow>,
+    events: Vec<PaymentHistoryRow>,
     pub(crate) waits: Option<TriggerWaits>,
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use chrono::Utc;
 use serde_json::value::RawValue;
-use symphony::db::{AttemptRow, ItemLife, LiveItem, PaymentWaits};
+use symphony::db::{LivePayment, PaymentAttemptRow, PaymentLife, PaymentWaits};
 use symphony::money;
 
 use super::super::suggested_command::{option, symphony, symphony_of};
@@ -12,7 +12,7 @@ use super::{Happened, Outcome, Timeline, enqueued, in_order, lines, moment, told
 use crate::output::{plain, state};
 
 /// All of it.
-pub(in super::super) fn render(life: &ItemLife) -> String {
+pub(in super::super) fn render(life: &PaymentLife) -> String {
     let asked = &life.instruction;
     let mut text = format!(
         "{}  {}\n  instruction {}, key {}\n  participant {}, number {}, rail {}\n",
@@ -67,14 +67,14 @@ pub(crate) fn amount(payload: &RawValue) -> String {
 }
 
 /// What happened to it, in order.
-pub(crate) fn timeline(life: &ItemLife) -> Timeline {
+pub(crate) fn timeline(life: &PaymentLife) -> Timeline {
     let mut timeline: Timeline = vec![enqueued(life.instruction.created_at)];
     timeline.extend(life.attempts.iter().map(outcome));
     timeline.extend(life.events.iter().map(told));
     in_order(timeline)
 }
 
-fn outcome(attempt: &AttemptRow) -> Happened {
+fn outcome(attempt: &PaymentAttemptRow) -> Happened {
     let outcome = Outcome {
         attempt_no: attempt.attempt_no,
         state: format!("{:?}", attempt.state),
@@ -91,7 +91,7 @@ fn outcome(attempt: &AttemptRow) -> Happened {
 }
 
 /// What stands in its way, with what to type.
-pub(in super::super) fn waits_for(life: &ItemLife, pending: &LiveItem) -> Vec<String> {
+pub(in super::super) fn waits_for(life: &PaymentLife, pending: &LivePayment) -> Vec<String> {
     let Some(waits) = &life.waits else { return Vec::new() };
     let id = life.instruction.outbox_id;
     let mut lines = Vec::new();
@@ -119,7 +119,7 @@ pub(in super::super) fn waits_for(life: &ItemLife, pending: &LiveItem) -> Vec<St
     lines
 }
 
-fn in_the_way(life: &ItemLife, waits: &PaymentWaits, say: &mut impl FnMut(bool, String)) {
+fn in_the_way(life: &PaymentLife, waits: &PaymentWaits, say: &mut impl FnMut(bool, String)) {
     let stored_rail = life.instruction.rail_type.as_str();
     let stored_participant = life.instruction.participant_id.as_str();
     let (rail, participant) = (plain(stored_rail), plain(stored_participant));

@@ -9,7 +9,7 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::db::waits::{self, EventWaits};
-use crate::db::{Auditor, DbError, EventRow, Role};
+use crate::db::{Auditor, DbError, PaymentHistoryRow, Role};
 use crate::domain::{AttemptState, LeaseToken};
 
 /// An event, as its producer sees it.
@@ -78,7 +78,7 @@ pub struct EventLife {
     /// Its outcomes, in order.
     pub attempts: Vec<EventAttemptRow>,
     /// What else happened to it.
-    pub events: Vec<EventRow>,
+    pub events: Vec<PaymentHistoryRow>,
     /// What stands in its way, while it is PENDING.
     pub waits: Option<EventWaits>,
 }

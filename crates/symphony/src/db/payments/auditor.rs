@@ -15,7 +15,7 @@ use crate::domain::{AttemptState, LeaseToken, OutboxId, RailKey};
 
 /// What was asked.
 #[derive(Debug, Clone, Serialize, sqlx::FromRow)]
-pub struct InstructionRow {
+pub struct PaymentInstructionRow {
     /// The item.
     pub outbox_id: OutboxId,
     /// The business instruction.
@@ -40,7 +40,7 @@ pub struct InstructionRow {
 
 /// The pending row of a live item.
 #[derive(Debug, Clone, Serialize, sqlx::FromRow)]
-pub struct LiveItem {
+pub struct LivePayment {
     /// SCHEDULED, DUE, IN_FLIGHT, LEASE_EXPIRED, PARKED, WAITING or PAUSED.
     pub state: String,
     /// Outcomes so far, at most 20.
@@ -57,7 +57,7 @@ pub struct LiveItem {
 
 /// One outcome.
 #[derive(Debug, Clone, Serialize, sqlx::FromRow)]
-pub struct AttemptRow {
+pub struct PaymentAttemptRow {
     /// Its number.
     pub attempt_no: i32,
     /// How it ended.
@@ -86,7 +86,7 @@ pub struct AttemptRow {
 
 /// One line of the narrative.
 #[derive(Debug, Clone, Serialize, sqlx::FromRow)]
-pub struct EventRow {
+pub struct PaymentHistoryRow {
     /// Its number.
     pub event_no: i64,
     /// What happened.
@@ -109,17 +109,17 @@ pub struct EventRow {
 
 /// The life of one item.
 #[derive(Debug, Clone, Serialize)]
-pub struct ItemLife {
+pub struct PaymentLife {
     /// What was asked.
-    pub instruction: InstructionRow,
+    pub instruction: PaymentInstructionRow,
     /// Where it stands, in one word.
     pub state: String,
     /// Its pending row, while it lives.
-    pub live: Option<LiveItem>,
+    pub live: Option<LivePayment>,
     /// Its outcomes, in order.
-    pub attempts: Vec<AttemptRow>,
+    pub attempts: Vec<PaymentAttemptRow>,
     /// What else happened, in order.
-    pub events: Vec<EventRow>,
+    pub events: Vec<PaymentHistoryRow>,
     /// The key its rail gets.
     pub rail_key: Option<RailKey>,
     /// The item that tries it again, if it failed and was redriven.
@@ -130,7 +130,7 @@ pub struct ItemLife {
 
 /// An item that an id names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, sqlx::FromRow)]
-pub struct FoundItem {
+pub struct FoundPayment {
     /// The item.
     pub outbox_id: OutboxId,
     /// The business instruction.
@@ -139,13 +139,13 @@ pub struct FoundItem {
     pub participant_id: String,
     /// The rail.
     pub rail_type: String,
-    /// As [`LiveItem::state`], or DISPATCHED, FAILED or REDRIVEN.
+    /// As [`LivePayment::state`], or DISPATCHED, FAILED or REDRIVEN.
     pub state: String,
 }
 
 /// The ledger in figures: what an auditor asks first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, sqlx::FromRow)]
-pub struct LedgerFigures {
+pub struct PaymentFigures {
     /// Payments asked for, redrives included.
     pub instructions: i64,
     /// Ended DISPATCHED.
@@ -164,7 +164,7 @@ pub struct LedgerFigures {
     pub gaps: i64,
 }
 
-impl LedgerFigures {
+impl PaymentFigures {
     /// Every payment is accounted for, once.
     pub fn holds(&self) -> bool {
         self.ended_twice == 0
@@ -178,7 +178,7 @@ impl Auditor {
     /// The key a rail gets with an item.
     pub async fn rail_key(&self, item: OutboxId) -> Result<RailKey, DbError> {
         let mut transaction = self.database.begin(Role::Auditor).await?;
-        let key: Option<RailKey> = sqlx::query_scalar(calls::RAIL_KEY.sql)
+        let key: Option<RailKey> = sqlx::query_scalar(calls::PAYMENT_RAIL_KEY.sql)
             .bind(item)
             .fetch_one(transaction.session())
             .await?;
@@ -187,7 +187,7 @@ impl Auditor {
 
     /// The items an outbox id, instruction id or rail's key names, oldest first. At most a hundred. A rail's key is looked
     /// for only if nothing else has that name: that reads everything, so this is for a person's own shell.
-    pub async fn find(&self, id: &str) -> Result<Vec<OutboxId>, DbError> {
+    pub async fn find_payments(&self, id: &str) -> Result<Vec<OutboxId>, DbError> {
         let mut transaction = self.database.begin(Role::Auditor).await?;
         let found: Vec<OutboxId> = sqlx::query_scalar(
             "SELECT outbox_id FROM symphony.payment_outbox_instructions \
@@ -198,7 +198,7 @@ impl Auditor {
         .fetch_all(transaction.session())
         .await?;
         match id.parse::<Uuid>() {
-            Ok(key) if found.is_empty() => Ok(sqlx::query_scalar(calls::BY_RAIL_KEY.sql)
+            Ok(key) if found.is_empty() => Ok(sqlx::query_scalar(calls::PAYMENT_BY_RAIL_KEY.sql)
                 .bind(key)
                 .fetch_all(transaction.session())
                 .await?),
@@ -235,14 +235,14 @@ impl Auditor {
     ) -> Result<Vec<OutboxId>, DbError> {
         let mut transaction = self.database.begin(Role::Auditor).await?;
         transaction.give_up_statements_after(time_max).await?;
-        Ok(sqlx::query_scalar(calls::BY_RAIL_KEY.sql)
+        Ok(sqlx::query_scalar(calls::PAYMENT_BY_RAIL_KEY.sql)
             .bind(key)
             .fetch_all(transaction.session())
             .await?)
     }
 
     /// The items an outbox or instruction id names, with what an act's reader wants to know of each. At most a hundred.
-    pub async fn find_items(&self, id: &str) -> Result<Vec<FoundItem>, DbError> {
+    pub async fn find_payment_items(&self, id: &str) -> Result<Vec<FoundPayment>, DbError> {
         let mut transaction = self.database.begin(Role::Auditor).await?;
         Ok(sqlx::query_as(
             // Found first, then looked up: joined, the whole queue was read for one item.
@@ -277,13 +277,13 @@ impl Auditor {
     }
 
     /// The life of one item, or `None` if there is no such item.
-    pub async fn life(&self, item: OutboxId) -> Result<Option<ItemLife>, DbError> {
+    pub async fn payment_life(&self, item: OutboxId) -> Result<Option<PaymentLife>, DbError> {
         let (mut transaction, access) = self.database.begin_reading().await?;
         // One snapshot for all of it: otherwise an item that ends between two reads would seem to have vanished.
         sqlx::query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             .execute(transaction.session())
             .await?;
-        let Some(instruction) = sqlx::query_as::<_, InstructionRow>(AssertSqlSafe(format!(
+        let Some(instruction) = sqlx::query_as::<_, PaymentInstructionRow>(AssertSqlSafe(format!(
             "SELECT outbox_id, instruction_id, idempotency_key, participant_id, sequence_id, rail_type, \
                     {} AS payload, created_at, redrive_of, redrive_no \
                FROM symphony.payment_outbox_instructions WHERE outbox_id = $1",
@@ -295,14 +295,14 @@ impl Auditor {
         else {
             return Ok(None);
         };
-        let live: Option<LiveItem> = sqlx::query_as(
+        let live: Option<LivePayment> = sqlx::query_as(
             "SELECT state, attempt_count, must_inquire, next_attempt_at, claimed_by, lease_expires_at \
                FROM symphony.outbox_operational_status WHERE outbox_id = $1",
         )
         .bind(item)
         .fetch_optional(transaction.session())
         .await?;
-        let attempts: Vec<AttemptRow> = sqlx::query_as(AssertSqlSafe(format!(
+        let attempts: Vec<PaymentAttemptRow> = sqlx::query_as(AssertSqlSafe(format!(
             "SELECT attempt_no, state::text, outcome_unknown, claimed_at, completed_at, rail_reference, rail_code, \
                     error_code, error_message, latency_ms, worker_id, {} AS lease_token \
                FROM symphony.payment_outbox_attempts WHERE outbox_id = $1 ORDER BY attempt_no",
@@ -311,7 +311,7 @@ impl Auditor {
         .bind(item)
         .fetch_all(transaction.session())
         .await?;
-        let events: Vec<EventRow> = sqlx::query_as(
+        let events: Vec<PaymentHistoryRow> = sqlx::query_as(
             "SELECT event_no, event_type, worker_id, actor, approver, session_role, reason, details, created_at \
                FROM symphony.outbox_history WHERE lane = 'payments' AND item_id = $1 ORDER BY event_no",
         )
@@ -336,7 +336,7 @@ impl Auditor {
         .fetch_one(transaction.session())
         .await?;
         let waits = waits::of_payment(&mut transaction, item).await?;
-        Ok(Some(ItemLife {
+        Ok(Some(PaymentLife {
             instruction,
             state,
             live,
@@ -351,7 +351,7 @@ impl Auditor {
 
 impl Auditor {
     /// Count the whole ledger. Reads all of it.
-    pub async fn figures(&self) -> Result<LedgerFigures, DbError> {
+    pub async fn payment_figures(&self) -> Result<PaymentFigures, DbError> {
         let mut transaction = self.database.begin(Role::Auditor).await?;
         Ok(sqlx::query_as(
             "SELECT (SELECT count(*) FROM symphony.payment_outbox_instructions) AS instructions, \

@@ -124,13 +124,17 @@ pub struct PaymentLaneSettings {
 
 impl Operator {
     /// Take a pending item out of the machine's hands.
-    pub async fn park(&self, item: OutboxId, act: &Act) -> Result<ActAnswer, DbError> {
-        self.act_on(calls::PARK.sql, item, act).await
+    pub async fn park_payment(&self, item: OutboxId, act: &Act) -> Result<ActAnswer, DbError> {
+        self.act_on(calls::PARK_PAYMENT.sql, item, act).await
     }
 
     /// Give a parked item back to the machine.
-    pub async fn release(&self, item: OutboxId, act: &Act) -> Result<JudgedAnswer, DbError> {
-        self.act_despite(calls::RELEASE.sql, item, act).await
+    pub async fn release_payment(
+        &self,
+        item: OutboxId,
+        act: &Act,
+    ) -> Result<JudgedAnswer, DbError> {
+        self.act_despite(calls::RELEASE_PAYMENT.sql, item, act).await
     }
 
     /// As [`act_on`](Self::act_on), for acts after which something may be sent again.
@@ -144,14 +148,14 @@ impl Operator {
     }
 
     /// Settle a parked item by what a person has found out.
-    pub async fn resolve(
+    pub async fn resolve_payment(
         &self,
         item: OutboxId,
         resolution: &Resolution,
         act: &Act,
     ) -> Result<JudgedAnswer, DbError> {
         let (word, reference) = resolution.words();
-        let query = sqlx::query_as(calls::RESOLVE.sql)
+        let query = sqlx::query_as(calls::RESOLVE_PAYMENT.sql)
             .bind(item)
             .bind(word)
             .bind(&act.actor)
@@ -164,18 +168,22 @@ impl Operator {
     }
 
     /// Try a FAILED payment again, as a new item that names the old one.
-    pub async fn redrive(&self, item: OutboxId, act: &Act) -> Result<RedriveAnswer, DbError> {
-        self.act_despite(calls::REDRIVE.sql, item, act).await
+    pub async fn redrive_payment(
+        &self,
+        item: OutboxId,
+        act: &Act,
+    ) -> Result<RedriveAnswer, DbError> {
+        self.act_despite(calls::REDRIVE_PAYMENT.sql, item, act).await
     }
 
     /// Let a FIFO lane go on past its head.
-    pub async fn skip_head(
+    pub async fn skip_payment_head(
         &self,
         participant_id: &str,
         rail_type: &str,
         act: &Act,
     ) -> Result<ActAnswer, DbError> {
-        let query = sqlx::query_as(calls::SKIP_HEAD.sql)
+        let query = sqlx::query_as(calls::SKIP_PAYMENT_HEAD.sql)
             .bind(participant_id)
             .bind(rail_type)
             .bind(&act.actor)
@@ -208,13 +216,13 @@ impl Operator {
     }
 
     /// Set the lane's switches; `None` leaves a setting as it is. A dry run is the call itself, rolled back.
-    pub async fn configure_lane(
+    pub async fn configure_payments(
         &self,
         act: &Act,
         record_routine_events: Option<bool>,
         approval_required: Option<bool>,
     ) -> Result<PaymentLaneSettings, DbError> {
-        let query = sqlx::query_as(calls::CONFIGURE_LANE.sql)
+        let query = sqlx::query_as(calls::CONFIGURE_PAYMENTS.sql)
             .bind(&act.actor)
             .bind(&act.reason)
             .bind(record_routine_events)

@@ -62,7 +62,7 @@ impl Worker {
         fingerprint: &str,
         description: &str,
     ) -> Result<(), DbError> {
-        let query = sqlx::query(calls::REGISTER_ENDPOINT.sql)
+        let query = sqlx::query(calls::REGISTER_PAYMENT_ENDPOINT.sql)
             .bind(rail)
             .bind(fingerprint)
             .bind(description);

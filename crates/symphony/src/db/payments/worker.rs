@@ -18,7 +18,7 @@ use crate::engine::Rate;
 
 /// What to claim.
 #[derive(Debug, Clone)]
-pub struct ClaimRequest<'a> {
+pub struct PaymentClaim<'a> {
     /// Who claims; unique per incarnation of a process.
     pub worker_id: &'a str,
     /// At most this many.
@@ -36,7 +36,7 @@ pub struct ClaimRequest<'a> {
 
 /// The proof that a worker holds an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-pub struct Lease {
+pub struct PaymentLease {
     /// The item.
     pub outbox_id: OutboxId,
     /// The proof.
@@ -45,9 +45,9 @@ pub struct Lease {
 
 /// What one claim brought.
 #[derive(Debug, Clone, Default)]
-pub struct Claim {
+pub struct PaymentsClaimed {
     /// The leased items, in claim order.
-    pub items: Vec<ClaimedItem>,
+    pub items: Vec<ClaimedPayment>,
     /// What lost workers had held and this claim took over or parked.
     pub ended: EndedLeases,
 }
@@ -55,7 +55,7 @@ pub struct Claim {
 /// One leased item, with all a rail needs.
 #[allow(clippy::struct_excessive_bools)] // the columns of the claim
 #[derive(Debug, Clone, Serialize, sqlx::FromRow)]
-pub struct ClaimedItem {
+pub struct ClaimedPayment {
     /// The item.
     pub outbox_id: OutboxId,
     /// The proof of the lease.
@@ -102,18 +102,18 @@ pub struct ClaimedItem {
     pub only_ask: bool,
 }
 
-impl ClaimedItem {
+impl ClaimedPayment {
     /// The lease on it.
-    pub fn lease(&self) -> Lease {
-        Lease { outbox_id: self.outbox_id, lease_token: self.lease_token }
+    pub fn lease(&self) -> PaymentLease {
+        PaymentLease { outbox_id: self.outbox_id, lease_token: self.lease_token }
     }
 }
 
 /// How one dispatch ended.
 #[derive(Debug, Clone)]
-pub struct Completion {
+pub struct PaymentOutcome {
     /// Which item, under which lease.
-    pub lease: Lease,
+    pub lease: PaymentLease,
     /// How.
     pub outcome: Outcome,
     /// The rail's reference.
@@ -136,9 +136,9 @@ pub struct Completion {
     pub asked_only: bool,
 }
 
-impl Completion {
+impl PaymentOutcome {
     /// A completion with nothing but its outcome.
-    pub fn new(lease: Lease, outcome: Outcome) -> Self {
+    pub fn new(lease: PaymentLease, outcome: Outcome) -> Self {
         Self {
             lease,
             outcome,
@@ -157,9 +157,9 @@ impl Completion {
 
 /// What became of one completion of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum CompletionResult {
+pub enum PaymentRecorded {
     /// It is in the ledger.
-    Recorded(SettledAttempt),
+    Recorded(SettledPayment),
     /// P7001: the item had a terminal outcome already.
     TerminalExists,
     /// P7002: the lease was lost.
@@ -174,7 +174,7 @@ pub enum CompletionResult {
 
 /// A ledger row just written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, sqlx::FromRow)]
-pub struct SettledAttempt {
+pub struct SettledPayment {
     /// Its number.
     pub attempt_no: i32,
     /// Its state; FAILED for a retryable outcome at the ceiling.
@@ -185,16 +185,16 @@ pub struct SettledAttempt {
 
 /// The answer to one completion of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct CompletionAnswer {
+pub struct PaymentAnswer {
     /// The item.
     pub outbox_id: OutboxId,
     /// What became of it.
-    pub result: CompletionResult,
+    pub result: PaymentRecorded,
 }
 
 /// An item whose expired lease was ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, sqlx::FromRow)]
-pub struct RepairedItem {
+pub struct RepairedPayment {
     /// The item.
     pub outbox_id: OutboxId,
     /// The number of its ZOMBIE_REQUEUE row.
@@ -207,19 +207,19 @@ pub struct RepairedItem {
 
 /// Evidence kept of an outcome that came too late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, sqlx::FromRow)]
-pub struct LateOutcome {
+pub struct LatePayment {
     /// Its number in the narrative.
     pub event_no: i64,
     /// It contradicts the recorded outcome: raise an alarm.
     pub conflict: bool,
 }
 
-impl LaneLease for Lease {
+impl LaneLease for PaymentLease {
     type Ids = Vec<OutboxId>;
-    type Repaired = RepairedItem;
-    const RENEW: Call = calls::RENEW;
-    const RETURN_UNSENT: Call = calls::RETURN_UNSENT;
-    const REPAIR: Call = calls::REPAIR;
+    type Repaired = RepairedPayment;
+    const RENEW: Call = calls::RENEW_PAYMENTS;
+    const RETURN_UNSENT: Call = calls::RETURN_UNSENT_PAYMENTS;
+    const REPAIR: Call = calls::REPAIR_PAYMENTS;
 
     fn ids(leases: &[Self]) -> Vec<OutboxId> {
         leases.iter().map(|lease| lease.outbox_id).collect()
@@ -229,39 +229,42 @@ impl LaneLease for Lease {
         self.lease_token
     }
 
-    fn repaired_id(repaired: &RepairedItem) -> String {
+    fn repaired_id(repaired: &RepairedPayment) -> String {
         repaired.outbox_id.to_string()
     }
 
-    fn ended(repaired: &RepairedItem) -> EndedLeases {
+    fn ended(repaired: &RepairedPayment) -> EndedLeases {
         EndedLeases { ended: 1, zombies: 1, parked: usize::from(repaired.parked), failed: 0 }
     }
 }
 
 impl Worker {
     /// Lease the next due items.
-    pub async fn claim(&self, request: &ClaimRequest<'_>) -> Result<Claim, DbError> {
-        let ClaimRequest { batch_size, worker_id, lease_seconds, rails, due_from, endpoints } =
+    pub async fn claim_payments(
+        &self,
+        request: &PaymentClaim<'_>,
+    ) -> Result<PaymentsClaimed, DbError> {
+        let PaymentClaim { batch_size, worker_id, lease_seconds, rails, due_from, endpoints } =
             request;
-        let query = claim(calls::CLAIM, *batch_size, worker_id, *lease_seconds)
+        let query = claim(calls::CLAIM_PAYMENTS, *batch_size, worker_id, *lease_seconds)
             .bind(rails)
             .bind(due_from)
             .bind(endpoints);
         let rows = self.call(async |session| query.fetch_all(session).await).await?;
-        let (items, ended) = leased_and_ended::<ClaimedItem>(rows);
+        let (items, ended) = leased_and_ended::<ClaimedPayment>(rows);
         if let Some(item) = items.last() {
             self.claimed(item.claimed_at);
         }
-        Ok(Claim { items, ended })
+        Ok(PaymentsClaimed { items, ended })
     }
 
     /// Write down how one dispatch ended.
-    pub async fn complete(
+    pub async fn complete_payment(
         &self,
         worker_id: &str,
-        completion: &Completion,
-    ) -> Result<SettledAttempt, DbError> {
-        let query = sqlx::query_as(calls::COMPLETE.sql)
+        completion: &PaymentOutcome,
+    ) -> Result<SettledPayment, DbError> {
+        let query = sqlx::query_as(calls::COMPLETE_PAYMENT.sql)
             .bind(completion.lease.outbox_id)
             .bind(completion.lease.lease_token)
             .bind(worker_id)
@@ -279,19 +282,19 @@ impl Worker {
         let settled = self.call(async |session| query.fetch_one(session).await).await;
         if matches!(settled, Err(DbError::TerminalBlocked)) {
             // The refused call took its own trace with it: keep that in a second one.
-            self.record_terminal_blocked(worker_id, completion.lease).await?;
+            self.record_blocked_payment(worker_id, completion.lease).await?;
         }
         settled
     }
 
     /// Write down how many dispatches ended; one answer each, in the order given.
-    pub async fn complete_batch(
+    pub async fn complete_payments(
         &self,
         worker_id: &str,
-        completions: &[Completion],
-    ) -> Result<Vec<CompletionAnswer>, DbError> {
+        completions: &[PaymentOutcome],
+    ) -> Result<Vec<PaymentAnswer>, DbError> {
         // One row of arrays: five hundred rows take longer to read than to write.
-        let query = sqlx::query_as(calls::COMPLETE_BATCH.sql)
+        let query = sqlx::query_as(calls::COMPLETE_PAYMENTS.sql)
             .bind(worker_id)
             .bind(each(completions, |c| c.lease.outbox_id))
             .bind(each(completions, |c| c.lease.lease_token))
@@ -312,12 +315,12 @@ impl Worker {
     }
 
     /// Park an item whose outcome is unknown and cannot be settled by asking.
-    pub async fn park_unknown(
+    pub async fn park_unknown_payment(
         &self,
         worker_id: &str,
-        evidence: &Completion,
-    ) -> Result<SettledAttempt, DbError> {
-        let query = sqlx::query_as(calls::PARK_UNKNOWN.sql)
+        evidence: &PaymentOutcome,
+    ) -> Result<SettledPayment, DbError> {
+        let query = sqlx::query_as(calls::PARK_UNKNOWN_PAYMENT.sql)
             .bind(evidence.lease.outbox_id)
             .bind(evidence.lease.lease_token)
             .bind(worker_id)
@@ -351,27 +354,31 @@ impl Worker {
     }
 
     /// Whether a lease is still held, by the database's word of this moment. It is not made any longer.
-    pub async fn still_holds(&self, worker_id: &str, lease: Lease) -> Result<bool, DbError> {
+    pub async fn still_holds_payment(
+        &self,
+        worker_id: &str,
+        lease: PaymentLease,
+    ) -> Result<bool, DbError> {
         Ok(self.renew(worker_id, &[lease], 1).await? == [true])
     }
 
     /// Say that these are about to leave. Send only those answered `true`.
-    pub async fn mark_sending(
+    pub async fn mark_payments_sending(
         &self,
         worker_id: &str,
-        leases: &[Lease],
+        leases: &[PaymentLease],
     ) -> Result<Vec<(OutboxId, bool)>, DbError> {
-        let query = about_leases(calls::MARK_SENDING, worker_id, leases);
+        let query = about_leases(calls::MARK_PAYMENTS_SENDING, worker_id, leases);
         self.call(async |session| query.fetch_all(session).await).await
     }
 
     /// Keep what a rail answered after the lease was lost. If the database has never heard of the lease (a failover or
     /// a restore lost the claim), it is kept as that: what a rail said is never thrown away.
-    pub async fn record_late_outcome(
+    pub async fn record_late_payment(
         &self,
         worker_id: &str,
-        late: &Completion,
-    ) -> Result<LateOutcome, DbError> {
+        late: &PaymentOutcome,
+    ) -> Result<LatePayment, DbError> {
         match self.record_late(worker_id, late, false).await {
             Err(DbError::LeaseLost { .. }) => self.record_late(worker_id, late, true).await,
             other => other,
@@ -381,10 +388,10 @@ impl Worker {
     async fn record_late(
         &self,
         worker_id: &str,
-        late: &Completion,
+        late: &PaymentOutcome,
         claim_lost: bool,
-    ) -> Result<LateOutcome, DbError> {
-        let query = sqlx::query_as(calls::RECORD_LATE_OUTCOME.sql)
+    ) -> Result<LatePayment, DbError> {
+        let query = sqlx::query_as(calls::RECORD_LATE_PAYMENT.sql)
             .bind(late.lease.outbox_id)
             .bind(late.lease.lease_token)
             .bind(worker_id)
@@ -400,23 +407,26 @@ impl Worker {
 
     /// Which of these leases already have an outcome of their own in the ledger: a completion whose COMMIT got
     /// no answer may have been written after all.
-    pub async fn recorded_under(&self, leases: &[Lease]) -> Result<Vec<OutboxId>, DbError> {
+    pub async fn payments_recorded_under(
+        &self,
+        leases: &[PaymentLease],
+    ) -> Result<Vec<OutboxId>, DbError> {
         let query = sqlx::query_scalar(
             "SELECT a.outbox_id FROM unnest($1::uuid[], $2::uuid[]) l(outbox_id, lease_token)
                JOIN symphony.payment_outbox_attempts a USING (outbox_id, lease_token) WHERE a.state <> 'ZOMBIE_REQUEUE'",
         )
-        .bind(Lease::ids(leases))
+        .bind(PaymentLease::ids(leases))
         .bind(tokens(leases));
         self.call(async |session| query.fetch_all(session).await).await
     }
 
     /// Keep the trace of a terminal outcome that the unique index refused.
-    pub async fn record_terminal_blocked(
+    pub async fn record_blocked_payment(
         &self,
         worker_id: &str,
-        lease: Lease,
+        lease: PaymentLease,
     ) -> Result<(), DbError> {
-        let query = sqlx::query(calls::RECORD_TERMINAL_BLOCKED.sql)
+        let query = sqlx::query(calls::RECORD_BLOCKED_PAYMENT.sql)
             .bind(lease.outbox_id)
             .bind(lease.lease_token)
             .bind(worker_id);
@@ -434,7 +444,7 @@ type CompletionColumns = (
     Option<Vec<bool>>,
 );
 
-fn completion_answers(columns: CompletionColumns) -> Result<Vec<CompletionAnswer>, DbError> {
+fn completion_answers(columns: CompletionColumns) -> Result<Vec<PaymentAnswer>, DbError> {
     let (items, results, numbers, states, parked) = columns;
     let columns = (results.unwrap_or_default().into_iter())
         .zip(numbers.unwrap_or_default())
@@ -446,16 +456,16 @@ fn completion_answers(columns: CompletionColumns) -> Result<Vec<CompletionAnswer
             let result =
                 match (result.as_str(), attempt_no, state.as_deref().and_then(attempt_state)) {
                     ("OK", Some(attempt_no), Some(state)) => {
-                        CompletionResult::Recorded(SettledAttempt { attempt_no, state, parked })
+                        PaymentRecorded::Recorded(SettledPayment { attempt_no, state, parked })
                     }
-                    ("P7001", ..) => CompletionResult::TerminalExists,
-                    ("P7002", ..) => CompletionResult::LeaseLost,
-                    ("P7003", ..) => CompletionResult::InvalidState,
-                    ("TERMINAL_BLOCKED", ..) => CompletionResult::TerminalBlocked,
-                    ("23505", ..) => CompletionResult::Integrity,
+                    ("P7001", ..) => PaymentRecorded::TerminalExists,
+                    ("P7002", ..) => PaymentRecorded::LeaseLost,
+                    ("P7003", ..) => PaymentRecorded::InvalidState,
+                    ("TERMINAL_BLOCKED", ..) => PaymentRecorded::TerminalBlocked,
+                    ("23505", ..) => PaymentRecorded::Integrity,
                     (other, ..) => return Err(unexpected_result(other)),
                 };
-            Ok(CompletionAnswer { outbox_id, result })
+            Ok(PaymentAnswer { outbox_id, result })
         })
         .collect()
 }

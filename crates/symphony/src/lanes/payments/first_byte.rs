@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::decide;
 use super::rail::{SendCheck, Terms};
-use crate::db::{ClaimedItem, Worker};
+use crate::db::{ClaimedPayment, Worker};
 use crate::engine::{Hold, Moment, Point, Unsent};
 
 /// Why nothing was sent.
@@ -22,7 +22,7 @@ pub(super) enum Refusal {
 pub(super) struct FirstByte<'a> {
     worker: &'a Worker,
     worker_id: &'a str,
-    item: &'a ClaimedItem,
+    item: &'a ClaimedPayment,
     terms: &'a Terms,
     hold: &'a Hold,
     /// Its key is not surely remembered after this.
@@ -34,7 +34,7 @@ impl<'a> FirstByte<'a> {
     pub(super) fn new(
         worker: &'a Worker,
         worker_id: &'a str,
-        item: &'a ClaimedItem,
+        item: &'a ClaimedPayment,
         terms: &'a Terms,
         hold: &'a Hold,
         until: Option<Moment>,
@@ -54,11 +54,12 @@ impl<'a> FirstByte<'a> {
         // The database may have been told to rely on marks after this worker had started.
         let marks = self.item.marks_sending || decide::needs_marks(self.terms);
         if marks {
-            let marked = self.worker.mark_sending(self.worker_id, &[self.item.lease()]).await;
+            let marked =
+                self.worker.mark_payments_sending(self.worker_id, &[self.item.lease()]).await;
             held(marked.ok().map(|marks| marks.first().is_some_and(|(_, marked)| *marked)))?;
         } else if self.terms.key_lifetime.is_none() {
             // Nothing but the lease keeps a second copy from being paid: this worker's own word is not enough.
-            held(self.worker.still_holds(self.worker_id, self.item.lease()).await.ok())?;
+            held(self.worker.still_holds_payment(self.worker_id, self.item.lease()).await.ok())?;
         }
         self.hold
             .begin_sending(self.terms.timeout)

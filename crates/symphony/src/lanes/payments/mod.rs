@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::db::{
-    Claim, ClaimRequest, ClaimedItem, Completion, CompletionResult, DbError, Lease, Worker,
+    ClaimedPayment, DbError, PaymentClaim, PaymentLease, PaymentOutcome, PaymentRecorded,
+    PaymentsClaimed, Worker,
 };
 use crate::domain::{Outcome, limits};
 use crate::engine::{
@@ -108,7 +109,7 @@ pub struct PaymentLane {
 /// How one dispatch ended.
 #[derive(Debug)]
 pub struct Done {
-    completion: Completion,
+    completion: PaymentOutcome,
     /// Leave it to a person.
     park: bool,
     ordered: bool,
@@ -133,9 +134,9 @@ impl PaymentLane {
         self.worker.hasten_payments(rail, i32::try_from(items_max).unwrap_or(i32::MAX)).await
     }
 
-    async fn lease_due(&self, ask: &Ask<'_>) -> Result<Claim, DbError> {
+    async fn lease_due(&self, ask: &Ask<'_>) -> Result<PaymentsClaimed, DbError> {
         let rails = [ask.group.to_owned()];
-        let request = ClaimRequest {
+        let request = PaymentClaim {
             worker_id: &self.worker_id,
             batch_size: i32::try_from(ask.items_max).unwrap_or(i32::MAX),
             lease_seconds: i32::try_from(ask.lease.as_secs()).unwrap_or(i32::MAX),
@@ -143,18 +144,18 @@ impl PaymentLane {
             due_from: ask.due_from,
             endpoints: self.endpoints.get(ask.group).map(<[String; 1]>::as_slice),
         };
-        self.worker.claim(&request).await
+        self.worker.claim_payments(&request).await
     }
 
     /// Ask a rail, and count how long that took.
-    async fn ask(&self, item: &ClaimedItem, rail: &dyn Rail, payment: &Payment) -> Inquiry {
+    async fn ask(&self, item: &ClaimedPayment, rail: &dyn Rail, payment: &Payment) -> Inquiry {
         let started = Instant::now();
         let inquiry = inquire(rail, payment).await;
         self.observe(item, started);
         inquiry
     }
 
-    fn observe(&self, item: &ClaimedItem, started: Instant) {
+    fn observe(&self, item: &ClaimedPayment, started: Instant) {
         if let Some(destination) = self.destinations.get(&item.rail_type) {
             destination.latency.observe(started.elapsed());
         }
@@ -163,7 +164,7 @@ impl PaymentLane {
     /// Carry one out; the answer, and what comes after it.
     async fn carry_out(
         &self,
-        item: &ClaimedItem,
+        item: &ClaimedPayment,
         setup: &RailSetup,
         hold: &Hold,
         trace: Option<&ItemTrace>,
@@ -234,7 +235,7 @@ impl PaymentLane {
 
     async fn send(
         &self,
-        item: &ClaimedItem,
+        item: &ClaimedPayment,
         rail: &dyn Rail,
         payment: &Payment,
         hold: &Hold,
@@ -282,7 +283,7 @@ impl PaymentLane {
     }
 
     /// Wait for a turn at the rail, which every call needs.
-    async fn turn(&self, item: &ClaimedItem, hold: &Hold) -> Result<(), Unsent> {
+    async fn turn(&self, item: &ClaimedPayment, hold: &Hold) -> Result<(), Unsent> {
         let permits =
             async |rate, wanted| self.worker.take_rail_permits(&item.rail_type, rate, wanted).await;
         match hold.turn(permits).await {
@@ -298,7 +299,7 @@ impl PaymentLane {
     }
 
     /// When this item may have been sent so far, by the database's clock.
-    async fn ages(&self, item: &ClaimedItem) -> Result<Ages, Unsent> {
+    async fn ages(&self, item: &ClaimedPayment) -> Result<Ages, Unsent> {
         match self.worker.send_history(item.outbox_id).await {
             Ok(Some(history)) => Ok(Ages {
                 key_at_most: seconds(history.first_claim_age_seconds),
@@ -329,7 +330,7 @@ fn seconds(count: i64) -> Duration {
     Duration::from_secs(u64::try_from(count).unwrap_or(0))
 }
 
-fn payment(item: &ClaimedItem, trace: Option<&ItemTrace>) -> Result<Payment, Defect> {
+fn payment(item: &ClaimedPayment, trace: Option<&ItemTrace>) -> Result<Payment, Defect> {
     Ok(Payment {
         key: item.rail_key,
         outbox_id: item.outbox_id,
@@ -343,10 +344,16 @@ fn payment(item: &ClaimedItem, trace: Option<&ItemTrace>) -> Result<Payment, Def
     })
 }
 
-fn done(item: &ClaimedItem, answer: Answer, then: Then, asked_only: bool, took: Duration) -> Done {
+fn done(
+    item: &ClaimedPayment,
+    answer: Answer,
+    then: Then,
+    asked_only: bool,
+    took: Duration,
+) -> Done {
     let wait = if let Then::Wait(left) = then { Some(left) } else { None };
     Done {
-        completion: Completion {
+        completion: PaymentOutcome {
             lease: item.lease(),
             outcome: decide::outcome(answer.verdict),
             rail_reference: answer.reference.map(storable),
@@ -383,8 +390,8 @@ fn storable(text: String) -> String {
 }
 
 impl Lane for PaymentLane {
-    type Work = ClaimedItem;
-    type Lease = Lease;
+    type Work = ClaimedPayment;
+    type Lease = PaymentLease;
     type Done = Done;
 
     fn name(&self) -> &'static str {
@@ -411,19 +418,19 @@ impl Lane for PaymentLane {
         self.destinations.get(group).cloned()
     }
 
-    fn lease(work: &ClaimedItem) -> Lease {
+    fn lease(work: &ClaimedPayment) -> PaymentLease {
         work.lease()
     }
 
-    fn lease_of(done: &Done) -> Lease {
+    fn lease_of(done: &Done) -> PaymentLease {
         done.completion.lease
     }
 
-    fn trace_id(work: &ClaimedItem) -> Option<TraceId> {
+    fn trace_id(work: &ClaimedPayment) -> Option<TraceId> {
         Some(work.trace_id())
     }
 
-    async fn claim(&self, ask: &Ask<'_>) -> Result<Claimed<ClaimedItem>, DbError> {
+    async fn claim(&self, ask: &Ask<'_>) -> Result<Claimed<ClaimedPayment>, DbError> {
         let asked_at = self.traces.now();
         let destination = self.destinations.get(ask.group);
         if let Some(destination) = destination.filter(|destination| destination.take_recovered()) {
@@ -440,7 +447,7 @@ impl Lane for PaymentLane {
                 }
             }
         }
-        let Claim { items: mut works, mut ended } = self.lease_due(ask).await?;
+        let PaymentsClaimed { items: mut works, mut ended } = self.lease_due(ask).await?;
         let probes = |destination: &Arc<Destination>| destination.state() == BreakerState::HalfOpen;
         if works.is_empty() && destination.is_some_and(probes) {
             // Do not wait for an item's own pause to find out that the rail works again.
@@ -455,7 +462,7 @@ impl Lane for PaymentLane {
         Ok(Claimed { works, through, more_soon: false, ended })
     }
 
-    async fn dispatch(&self, item: &ClaimedItem, hold: &Arc<Hold>) -> Dispatched<Done> {
+    async fn dispatch(&self, item: &ClaimedPayment, hold: &Arc<Hold>) -> Dispatched<Done> {
         let Some(setup) = self.rails.get(&item.rail_type) else {
             return Dispatched::Unsent(Unsent::Undecided);
         };
@@ -482,7 +489,7 @@ impl Lane for PaymentLane {
         }
     }
 
-    fn interrupted(&self, item: &ClaimedItem, why: Interruption) -> Done {
+    fn interrupted(&self, item: &ClaimedPayment, why: Interruption) -> Done {
         let (error_code, message) = match why {
             Interruption::Panicked => {
                 ("PANIC", "the rail's code panicked; the request may have left")
@@ -504,37 +511,37 @@ impl Lane for PaymentLane {
 
     async fn complete(&self, outcomes: &[Done]) -> Result<Vec<Completed>, DbError> {
         let asked_at = self.traces.now();
-        let batch: Vec<Completion> =
+        let batch: Vec<PaymentOutcome> =
             outcomes.iter().filter(|done| !done.park).map(|done| done.completion.clone()).collect();
         let mut batch_answers = if batch.is_empty() {
             Vec::new().into_iter()
         } else {
-            self.worker.complete_batch(&self.worker_id, &batch).await?.into_iter()
+            self.worker.complete_payments(&self.worker_id, &batch).await?.into_iter()
         };
         let mut answers = Vec::with_capacity(outcomes.len());
         for done in outcomes {
             let result = if done.park {
-                match self.worker.park_unknown(&self.worker_id, &done.completion).await {
-                    Ok(settled) => Some(CompletionResult::Recorded(settled)),
-                    Err(DbError::LeaseLost { .. }) => Some(CompletionResult::LeaseLost),
-                    Err(DbError::TerminalExists { .. }) => Some(CompletionResult::TerminalExists),
+                match self.worker.park_unknown_payment(&self.worker_id, &done.completion).await {
+                    Ok(settled) => Some(PaymentRecorded::Recorded(settled)),
+                    Err(DbError::LeaseLost { .. }) => Some(PaymentRecorded::LeaseLost),
+                    Err(DbError::TerminalExists { .. }) => Some(PaymentRecorded::TerminalExists),
                     Err(error) => return Err(error),
                 }
             } else {
                 batch_answers.next().map(|answer| answer.result)
             };
             answers.push(match result {
-                Some(CompletionResult::Recorded(settled)) => Completed::Recorded {
+                Some(PaymentRecorded::Recorded(settled)) => Completed::Recorded {
                     tallies: tally(done.completion.outcome, settled.state, settled.parked).into(),
                     successor: done.ordered,
                 },
-                Some(CompletionResult::TerminalExists | CompletionResult::LeaseLost) => Completed::Late,
-                Some(CompletionResult::TerminalBlocked) => {
+                Some(PaymentRecorded::TerminalExists | PaymentRecorded::LeaseLost) => Completed::Late,
+                Some(PaymentRecorded::TerminalBlocked) => {
                     tracing::warn!(lane = "payments", outbox_id = %done.completion.lease.outbox_id, trace_id = %done.trace_id, event = "TERMINAL_BLOCKED",
                         "a second terminal outcome was refused by the unique index; it is kept as evidence");
                     Completed::Blocked
                 }
-                refused @ (Some(CompletionResult::InvalidState | CompletionResult::Integrity) | None) => {
+                refused @ (Some(PaymentRecorded::InvalidState | PaymentRecorded::Integrity) | None) => {
                     tracing::error!(lane = "payments", outbox_id = %done.completion.lease.outbox_id, trace_id = %done.trace_id,
                         result = ?refused, event = "INTEGRITY_ALARM", "the database refused an outcome");
                     Completed::Alarm
@@ -547,7 +554,7 @@ impl Lane for PaymentLane {
     }
 
     async fn keep_evidence(&self, done: &Done) -> Result<bool, DbError> {
-        let late = self.worker.record_late_outcome(&self.worker_id, &done.completion).await?;
+        let late = self.worker.record_late_payment(&self.worker_id, &done.completion).await?;
         let (outbox_id, trace_id) = (done.completion.lease.outbox_id, done.trace_id);
         if late.conflict {
             tracing::error!(lane = "payments", %outbox_id, %trace_id, event = "LATE_OUTCOME_CONFLICT",
@@ -567,7 +574,7 @@ impl PaymentLane {
         outcomes: &[Done],
         answers: &mut [Completed],
     ) -> Result<(), DbError> {
-        let late: Vec<Lease> = outcomes
+        let late: Vec<PaymentLease> = outcomes
             .iter()
             .zip(answers.iter())
             .filter(|(_, answer)| **answer == Completed::Late)
@@ -576,7 +583,7 @@ impl PaymentLane {
         if late.is_empty() {
             return Ok(());
         }
-        let own = self.worker.recorded_under(&late).await?;
+        let own = self.worker.payments_recorded_under(&late).await?;
         for (done, answer) in outcomes.iter().zip(answers) {
             if *answer == Completed::Late && own.contains(&done.completion.lease.outbox_id) {
                 let tally = match done.completion.outcome {

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::{Done, PaymentLane};
-use crate::db::ClaimedItem;
+use crate::db::ClaimedPayment;
 use crate::domain::Outcome;
 use crate::engine::Completed;
 use crate::trace::{Item, ItemTrace, TraceId, Traces, is_due_since_written};
 
-impl ClaimedItem {
+impl ClaimedPayment {
     /// Its trace: what its row names, or one of its own.
     pub fn trace_id(&self) -> TraceId {
         TraceId::of(self.traceparent.as_deref(), self.outbox_id.0)
@@ -23,7 +23,7 @@ impl PaymentLane {
         Self { traces, ..self }
     }
 
-    pub(super) fn trace(&self, item: &ClaimedItem) -> Option<Arc<ItemTrace>> {
+    pub(super) fn trace(&self, item: &ClaimedPayment) -> Option<Arc<ItemTrace>> {
         self.traces.of(&Item {
             lane: "payments",
             id: item.outbox_id.0,
@@ -35,7 +35,7 @@ impl PaymentLane {
         })
     }
 
-    pub(super) fn tell_claimed(&self, asked_at: Option<SystemTime>, items: &[ClaimedItem]) {
+    pub(super) fn tell_claimed(&self, asked_at: Option<SystemTime>, items: &[ClaimedPayment]) {
         let Some(asked_at) = asked_at else { return };
         for (item, trace) in items.iter().filter_map(|item| Some((item, self.trace(item)?))) {
             // An ordered item is due when the one before it has ended.
@@ -53,7 +53,7 @@ impl Done {
         self,
         trace: Option<Arc<ItemTrace>>,
         took: Duration,
-        item: &ClaimedItem,
+        item: &ClaimedPayment,
     ) -> Self {
         if let Some(trace) = &trace {
             let error_code = self.completion.error_code.as_deref();
