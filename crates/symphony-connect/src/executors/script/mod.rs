@@ -1,7 +1,7 @@
 //! Scripts: JavaScript in QuickJS, in this process, one fresh runtime and context per run.
 //!
 //! - [`settings`]: the limits.
-//! - `prelude.js` and `host`: the two sides of the host API; only strings pass between them.
+//! - `prelude.js` with `host.js`, and `host`: the two sides of the host API; only strings pass between them.
 //! - `compile`: a script and what it imports, compiled without being run.
 //! - `modules`: which file of the app an import means.
 //! - `typescript`: types replaced by spaces, behind the feature of that name.
