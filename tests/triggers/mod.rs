@@ -11,6 +11,7 @@ mod fan_out;
 mod locks;
 mod mail;
 mod manifests;
+mod order;
 mod outbox;
 mod principals;
 mod pushes;

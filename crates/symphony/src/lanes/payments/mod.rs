@@ -4,12 +4,14 @@
 //! - `decide.rs`: what to do with a payment, as pure functions.
 //! - `answers.rs`: asking a rail, and answers that no rail gave.
 //! - `first_byte.rs`: the last check before it is sent.
+//! - `setup.rs`: a rail with its bounds.
 //! - `traced.rs`: what is told of a payment in its trace.
 
 mod answers;
 mod decide;
 mod first_byte;
 pub mod rail;
+mod setup;
 mod traced;
 
 use std::collections::BTreeMap;
@@ -22,9 +24,8 @@ use crate::db::{
 };
 use crate::domain::{Outcome, limits};
 use crate::engine::{
-    Ask, BreakerSettings, BreakerState, Claimed, Completed, Destination, DestinationKind,
-    DestinationLimits, Dispatched, Group, Hold, Interruption, Lane, Moment, Point, Rate, Tally,
-    Unsent,
+    Ask, BreakerState, Claimed, Completed, Destination, Dispatched, Group, Hold, Interruption,
+    Lane, Moment, Point, Tally, Unsent,
 };
 use crate::money::{self, Defect};
 use crate::trace::{ItemTrace, TraceId, Traces};
@@ -33,6 +34,7 @@ pub use decide::needs_marks;
 use decide::{Ages, Step, Then};
 use first_byte::{FirstByte, Refusal};
 use rail::{Answer, Inquiry, Payment, Rail, Verdict};
+pub use setup::RailSetup;
 use traced::tell_completed;
 
 /// The longest pause a rail may ask for; the database takes no longer one.
@@ -40,59 +42,6 @@ const RETRY_AFTER_MAX: Duration = Duration::from_hours(7 * 24);
 
 /// The pause after turns could not be had.
 const PERMITS_PAUSE: Duration = Duration::from_secs(1);
-
-/// A rail with its bounds.
-pub struct RailSetup {
-    /// Its name, as payments carry it.
-    pub name: String,
-    /// The rail.
-    pub rail: Arc<dyn Rail>,
-    /// What its name stood for before: asked what became of payments sent there, never sent to.
-    pub previous: Vec<Arc<dyn Rail>>,
-    /// At most this many calls at once.
-    pub concurrency_max: usize,
-    /// Calls per second, inquiries included.
-    pub rate: Option<Rate>,
-    /// When to leave it alone.
-    pub breaker: BreakerSettings,
-}
-
-impl RailSetup {
-    /// The earlier rail with this endpoint.
-    fn previous_at(&self, fingerprint: &str) -> Option<&dyn Rail> {
-        let found =
-            self.previous.iter().find(|rail| rail.terms().endpoint.fingerprint() == fingerprint);
-        found.map(AsRef::as_ref)
-    }
-
-    /// Its bounds, as the engine takes them.
-    pub fn group(&self) -> Group {
-        Group {
-            name: self.name.clone(),
-            section: format!("rails.{}", self.name),
-            call_limit: self.rail.terms().timeout,
-            limits: self.limits(),
-        }
-    }
-
-    fn limits(&self) -> DestinationLimits {
-        DestinationLimits {
-            concurrency_max: self.concurrency_max,
-            rate: self.rate,
-            breaker: self.breaker,
-        }
-    }
-
-    fn destination(&self) -> Arc<Destination> {
-        Arc::new(Destination::new(DestinationKind::Rail, &self.name, self.limits()))
-    }
-}
-
-impl std::fmt::Debug for RailSetup {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RailSetup").field("name", &self.name).finish_non_exhaustive()
-    }
-}
 
 /// Works payments on behalf of one worker: what an [`Engine`](crate::engine::Engine) is started with, see there.
 #[derive(Debug)]
