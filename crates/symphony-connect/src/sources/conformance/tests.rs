@@ -2,10 +2,11 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use symphony::consumer::{DeadLetterReason, Delivery, Source, SourceError, SourceTerms};
+use tokio::time::Instant;
 
 use super::{Condition, DeadLetter, Probe, Published, check};
 
@@ -199,7 +200,7 @@ impl Probe for Broker {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_sound_source_passes_and_each_flaw_fails_the_claim_that_is_about_it() {
     let flaws = [
         (Flaw::None, None),
