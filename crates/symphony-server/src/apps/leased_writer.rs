@@ -79,10 +79,6 @@ impl Waiting {
         batch
     }
 
-    fn count(&self) -> usize {
-        self.apps.values().map(|of| of.requests.len()).sum()
-    }
-
     /// When the first of them has waited long enough.
     fn write_by(&self) -> Option<Instant> {
         self.apps.values().filter_map(OfApp::write_by).min()
@@ -126,7 +122,7 @@ pub(super) async fn write_batches(
             waiting.push(queued, now);
         }
         let batch = waiting.pick(now, |app_id| leased.reserve(app_id));
-        leased.wait_for_slots(waiting.count());
+        leased.wait_for_slots(waiting.apps.keys().copied());
         let batch = run_first(&leased, batch);
         if !batch.is_empty() {
             write(&leased, batch, &durable).await;

@@ -188,7 +188,8 @@ async fn gather<L: Lane>(
         return false;
     }
     // While dispatches are running, a short wait makes one batch of several.
-    let times = if shared.lane.is_crowded() { GATHER_CROWDED_TIMES } else { 1 };
+    let is_crowded = shared.lane.is_crowded(gathered.iter().map(|(_, done)| done));
+    let times = if is_crowded { GATHER_CROWDED_TIMES } else { 1 };
     let ends = Instant::now() + shared.settings.gather * times;
     while gathered.len() < items_max {
         match shared.running_besides(gathered.len()) {

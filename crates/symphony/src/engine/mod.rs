@@ -115,9 +115,9 @@ pub trait Lane: Send + Sync + 'static {
         None
     }
 
-    /// Whether more waits than can begin now. Then outcomes are gathered for longer: what is written down in fewer
-    /// calls leaves more of the machine to what waits.
-    fn is_crowded(&self) -> bool {
+    /// Whether more of what has ended here waits than can begin now. Then outcomes are gathered for longer: what is
+    /// written down in fewer calls leaves more of the machine to what waits.
+    fn is_crowded<'a>(&self, _ended: impl Iterator<Item = &'a Self::Done>) -> bool {
         false
     }
 

@@ -407,8 +407,8 @@ impl Lane for TriggerLane {
         self.slots.free()
     }
 
-    fn is_crowded(&self) -> bool {
-        self.slots.are_crowded()
+    fn is_crowded<'a>(&self, mut ended: impl Iterator<Item = &'a Ended>) -> bool {
+        ended.all(|ended| self.slots.are_waited_for(ended.app_id))
     }
 
     fn lease(work: &Underway) -> TriggerLease {

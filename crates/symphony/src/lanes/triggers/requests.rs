@@ -82,9 +82,9 @@ impl LeasedRequests {
         Ok(all)
     }
 
-    /// Say how many requests wait for a slot.
-    pub fn wait_for_slots(&self, requests: usize) {
-        self.slots.wait_for_slots(requests);
+    /// Say of which apps requests wait for a slot.
+    pub fn wait_for_slots(&self, apps: impl Iterator<Item = Uuid>) {
+        self.slots.wait_for_slots(apps);
     }
 
     /// Ends when there may be slots again.

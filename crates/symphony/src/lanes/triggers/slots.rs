@@ -1,7 +1,7 @@
 //! What can run now, in all and of each app. A claim leases nothing beyond it: what cannot run here stays where another
 //! worker finds it, and no run waits on its script's time. And one app's slow scripts do not fill the worker.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -38,10 +38,10 @@ struct Taken {
     all: Count,
     /// A claim took every slot, so there may be more.
     left_some: bool,
-    /// The last claim left items behind.
-    items_wait: bool,
-    /// Requests that wait for a slot here.
-    requests_waiting: usize,
+    /// Apps of which the last claim left items behind.
+    items_wait: HashSet<Uuid>,
+    /// Apps of which requests wait for a slot here.
+    requests_wait: HashSet<Uuid>,
     /// A claim is under way: until it has ended, what is free is its own.
     claiming: bool,
     apps: HashMap<Uuid, OfApp>,
@@ -152,15 +152,17 @@ impl Slots {
         Slot { slots, app_id, is_script: true, is_request: false, has_place: false }
     }
 
-    /// So many requests wait for a slot.
-    pub(super) fn wait_for_slots(&self, requests: usize) {
-        self.taken().requests_waiting = requests;
+    /// Requests of these apps wait for a slot.
+    pub(super) fn wait_for_slots(&self, apps: impl Iterator<Item = Uuid>) {
+        let mut taken = self.taken();
+        taken.requests_wait.clear();
+        taken.requests_wait.extend(apps);
     }
 
-    /// Whether more waits than can begin.
-    pub(super) fn are_crowded(&self) -> bool {
+    /// Whether more of this app waits than can begin. What waits of others says nothing about its own.
+    pub(super) fn are_waited_for(&self, app_id: Uuid) -> bool {
         let taken = self.taken();
-        taken.items_wait || taken.requests_waiting > 0
+        taken.items_wait.contains(&app_id) || taken.requests_wait.contains(&app_id)
     }
 
     /// Ends when a slot was given back, or a claim has ended.
@@ -243,7 +245,8 @@ impl Claim {
         };
         let brought = apps.map(&mut take).collect();
         taken.left_some |= slots.free_of(&taken) == 0;
-        taken.items_wait = taken.left_some || taken.apps.values().any(|of| of.left_some);
+        let left = taken.apps.iter().filter(|(_, of)| of.left_some);
+        taken.items_wait = left.map(|(app_id, _)| *app_id).collect();
         // Others may have ended while the claim was under way.
         slots.tell(&mut taken);
         brought
@@ -320,6 +323,20 @@ mod tests {
         assert!(slots.claim().limit.apps.is_empty());
         assert_eq!(slots.free(), 8);
         assert!(!has_room(&slots), "nobody had all they may have");
+    }
+
+    #[test]
+    fn what_waits_of_one_app_is_nothing_to_another() {
+        let slots = slots();
+        slots.wait_for_slots([ONE].into_iter());
+        assert!(slots.are_waited_for(ONE) && !slots.are_waited_for(OTHER));
+        slots.wait_for_slots([].into_iter());
+        assert!(!slots.are_waited_for(ONE));
+        let held = take(&slots, OTHER, 4);
+        assert!(slots.are_waited_for(OTHER), "a claim brought all it may have");
+        drop(held);
+        drop(take(&slots, OTHER, 1));
+        assert!(!slots.are_waited_for(OTHER), "a claim has found the rest");
     }
 
     #[test]
