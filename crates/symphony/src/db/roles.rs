@@ -176,9 +176,11 @@ impl Database {
         if let Some(known) = known {
             return Ok(known);
         }
-        let mut transaction = self.begin_as_login().await?;
-        let found: bool =
-            sqlx::query_scalar(WORKS_BY_ITSELF).fetch_one(transaction.session()).await?;
+        let asked = self.in_time(async {
+            let mut transaction = self.begin_as_login().await?;
+            Ok(sqlx::query_scalar(WORKS_BY_ITSELF).fetch_one(transaction.session()).await?)
+        });
+        let found: bool = asked.await?;
         *self.works_by_itself.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
         Ok(found)
     }
